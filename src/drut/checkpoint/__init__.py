@@ -1,0 +1,1 @@
+"""A checkpoint or an exported bundle, on disk or on the hub."""

@@ -1,0 +1,1 @@
+"""Text to rows of token ids."""

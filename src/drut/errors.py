@@ -1,0 +1,126 @@
+"""Every error drut raises on purpose.
+
+Each class also derives from the built-in a caller would expect (``ValueError``, ``TypeError``,
+``FileNotFoundError`` ...), so code written against the field's other libraries keeps working.
+
+DrutError
+├── InvalidRequestError (ValueError)        what the caller passed cannot be answered
+│   ├── InvalidTypeError (TypeError)        ... because it has the wrong type
+│   │   └── InvalidTextError                a text that is not valid Unicode
+│   ├── OptionsTruncatedError               the options do not fit into the token budget
+│   └── TruncationError                     something was cut and ``on_truncation="error"``
+├── CheckpointError                         a checkpoint or bundle that cannot be used
+│   ├── CheckpointNotFoundError (FileNotFoundError)
+│   ├── CheckpointFormatError (ValueError)  present, but damaged or of another kind
+│   ├── DigestMismatchError (ValueError)    not the bytes that were expected
+│   ├── DownloadError (OSError)             the hub did not deliver
+│   └── GraphContractError (ValueError)     the graph's inputs, outputs or vocabulary do not fit
+├── RuntimeFailure                          the engine under the agent
+│   ├── RuntimeUnavailableError             cannot run here: raised when opening, never later
+│   │   └── DeviceUnavailableError          the named device is not the one that would run
+│   └── ForwardError                        one forward pass failed; the runtime stays usable
+│       ├── NonFiniteOutputError            the graph returned NaN or infinity
+│       └── RuntimeClosedError              the runtime was closed before
+├── HookError
+│   ├── InvalidHookError (TypeError)        not something that can be installed as a hook
+│   └── HookTimeoutError (TimeoutError)     a hook overran ``hooks_timeout``
+├── MissingDependencyError (ImportError)    an extra is not installed; says which
+└── ExportError                             a bundle could not be made; nothing was written
+    └── VerificationError                   the graph does not answer like the checkpoint
+"""
+
+
+class DrutError(Exception):
+    """Base class of every error raised on purpose."""
+
+
+class InvalidRequestError(DrutError, ValueError):
+    """The request cannot be answered as written."""
+
+
+class InvalidTypeError(InvalidRequestError, TypeError):
+    """Something in the request has the wrong type."""
+
+
+class InvalidTextError(InvalidTypeError):
+    """A text holds a lone surrogate, which no tokenizer can read."""
+
+
+class OptionsTruncatedError(InvalidRequestError):
+    """Not every option of a question survived the token budget."""
+
+
+class TruncationError(InvalidRequestError):
+    """Part of the request was cut and the caller asked for an error in that case."""
+
+
+class CheckpointError(DrutError):
+    """The checkpoint or bundle cannot be used."""
+
+
+class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
+    """A checkpoint, a bundle or one of its files is not there."""
+
+
+class CheckpointFormatError(CheckpointError, ValueError):
+    """A file is there but damaged, incomplete or of another kind."""
+
+
+class DigestMismatchError(CheckpointError, ValueError):
+    """A file does not have the expected SHA-256, or the expectation itself is malformed."""
+
+
+class DownloadError(CheckpointError, OSError):
+    """The hub did not deliver the files."""
+
+
+class GraphContractError(CheckpointError, ValueError):
+    """The graph does not have the inputs, outputs or vocabulary that were expected."""
+
+
+class RuntimeFailure(DrutError):
+    """Base class of runtime errors."""
+
+
+class RuntimeUnavailableError(RuntimeFailure):
+    """The runtime cannot run on this machine."""
+
+
+class DeviceUnavailableError(RuntimeUnavailableError):
+    """The named device is not the one the session would really run on."""
+
+
+class ForwardError(RuntimeFailure):
+    """One forward pass failed; the runtime stays usable."""
+
+
+class NonFiniteOutputError(ForwardError):
+    """The graph returned NaN or infinity; no answer is made from it."""
+
+
+class RuntimeClosedError(ForwardError):
+    """The runtime was closed before this call."""
+
+
+class HookError(DrutError):
+    """Base class of what goes wrong around hooks, as opposed to inside them."""
+
+
+class InvalidHookError(HookError, TypeError):
+    """The object cannot be installed as a hook."""
+
+
+class HookTimeoutError(HookError, TimeoutError):
+    """A hook overran ``hooks_timeout``."""
+
+
+class MissingDependencyError(DrutError, ImportError):
+    """An optional dependency is needed and not installed."""
+
+
+class ExportError(DrutError):
+    """A bundle could not be made; nothing was left behind."""
+
+
+class VerificationError(ExportError):
+    """The exported graph does not answer like the checkpoint it was made from."""

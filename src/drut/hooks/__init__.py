@@ -1,0 +1,1 @@
+"""Hooks: who is told what, and when."""

@@ -1,0 +1,209 @@
+"""How one hook method runs: inline, under a time limit, or as a coroutine."""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
+from dataclasses import dataclass
+from threading import Lock, Thread
+from typing import Final
+
+from drut.errors import HookTimeoutError
+from drut.hooks.context import PredictContext
+
+HookMethod = Callable[[PredictContext], Awaitable[None] | None]
+
+MAX_LATE_HOOKS: Final = 8
+"""Hooks that may still run after their limit; beyond that, timed hooks are refused at once."""
+
+
+class Turn:
+    """One hook's turn under a guard, from taking the lock to giving it back."""
+
+    __slots__ = ("active",)
+
+    def __init__(self) -> None:
+        self.active = True
+
+
+class HookGuard:
+    """One hook at a time. Re-entrant along a call, whichever thread the call continues on."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._turn: ContextVar[Turn | None] = ContextVar("hook_turn", default=None)
+
+    def turn(self) -> Turn | None:
+        """The turn that this call already holds."""
+        turn = self._turn.get()
+        return turn if turn is not None and turn.active else None
+
+    def adopt(self, turn: Turn) -> None:
+        """Make a turn known in the current context, so that nested calls join it."""
+        self._turn.set(turn)
+
+    @contextmanager
+    def hold(self, limit: float | None = None) -> Generator[Turn, None, None]:
+        """Take a turn, waiting at most `limit` seconds.
+
+        Raises:
+            HookTimeoutError: another hook kept its turn for longer than that.
+        """
+        if not self._lock.acquire(timeout=-1 if limit is None else limit):
+            raise HookTimeoutError("waited for another hook's turn longer than hooks_timeout")
+        turn = Turn()
+        token = self._turn.set(turn)
+        try:
+            yield turn
+        finally:
+            turn.active = False
+            self._turn.reset(token)
+            self._lock.release()
+
+
+@dataclass(frozen=True, slots=True)
+class HookPolicy:
+    """What happens around a hook."""
+
+    raise_errors: bool = True
+    timeout: float | None = None  # seconds
+    guard: HookGuard | None = None  # None: hooks of different threads overlap
+
+
+DEFAULT_POLICY: Final = HookPolicy()
+
+
+class _LateHooks:
+    """Counts hooks that overran their limit and still run, over the whole process."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._count = 0
+
+    def add(self, change: int) -> None:
+        with self._lock:
+            self._count += change
+
+    def refuse_if_many(self) -> None:
+        with self._lock:
+            count = self._count
+        if count >= MAX_LATE_HOOKS:
+            raise HookTimeoutError(
+                f"{count} hooks still run past their hooks_timeout, so no further one is started; "
+                "make those hooks give up by themselves"
+            )
+
+
+_LATE: Final = _LateHooks()
+
+
+def invoke(method: HookMethod, ctx: PredictContext, policy: HookPolicy) -> None:
+    """Run one hook method to completion.
+
+    Raises:
+        HookTimeoutError: it took longer than `policy.timeout`.
+    """
+    if policy.timeout is not None:
+        _invoke_timed(method, ctx, policy.timeout, policy.guard)
+    elif policy.guard is None or policy.guard.turn() is not None:
+        _invoke_inline(method, ctx, policy.guard)
+    else:
+        with policy.guard.hold():
+            _invoke_inline(method, ctx, policy.guard)
+
+
+def _invoke_inline(method: HookMethod, ctx: PredictContext, guard: HookGuard | None) -> None:
+    outcome = method(ctx)
+    if not inspect.isawaitable(outcome):
+        return
+    awaitable = outcome
+    variables = ctx.variables.context()
+    if guard is not None and (turn := guard.turn()) is not None:
+        variables.run(guard.adopt, turn)
+    if _loop_is_running():
+        # A loop of its own: a shared one deadlocks when the hook calls back into this object.
+        _Worker(lambda: _finish(awaitable, variables)).result(None)
+    else:
+        _finish(awaitable, variables)
+
+
+def _invoke_timed(
+    method: HookMethod, ctx: PredictContext, limit: float, guard: HookGuard | None
+) -> None:
+    _LATE.refuse_if_many()
+    deadline = time.monotonic() + limit
+    variables = ctx.variables.context()
+    joined = guard.turn() if guard is not None else None
+
+    def run() -> None:
+        outcome = variables.run(method, ctx)
+        if inspect.isawaitable(outcome):
+            _finish(outcome, variables)
+
+    def take_turn() -> None:
+        if guard is None:
+            run()
+        elif joined is not None:
+            variables.run(guard.adopt, joined)
+            run()
+        else:
+            with guard.hold(max(0.0, deadline - time.monotonic())) as turn:
+                variables.run(guard.adopt, turn)
+                run()
+
+    if not _Worker(take_turn).result(limit):
+        ctx.variables.leave_to_late_hook()
+        raise HookTimeoutError(f"the hook took longer than hooks_timeout={limit:g} seconds")
+
+
+def _finish(awaitable: Awaitable[None], variables: Context) -> None:
+    async def wait() -> None:
+        await awaitable
+
+    with asyncio.Runner() as runner:
+        runner.run(wait(), context=variables)
+
+
+def _loop_is_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+class _Worker:
+    """One hook on a thread of its own."""
+
+    def __init__(self, target: Callable[[], None]) -> None:
+        self._target = target
+        self._failure: BaseException | None = None
+        self._lock = Lock()
+        self._done = False
+        self._late = False
+        self._thread = Thread(target=self._work, daemon=True, name="drut-hook")
+        self._thread.start()
+
+    def result(self, limit: float | None) -> bool:
+        """Wait; raise what the hook raised; return False if it still runs after `limit`."""
+        self._thread.join(limit)
+        with self._lock:
+            if not self._done:
+                self._late = True
+                _LATE.add(1)
+                return False
+        if self._failure is not None:
+            raise self._failure
+        return True
+
+    def _work(self) -> None:
+        try:
+            self._target()
+        except BaseException as exc:  # noqa: BLE001 - raised again on the caller's thread
+            self._failure = exc
+        with self._lock:
+            self._done = True
+            if self._late:
+                _LATE.add(-1)

@@ -1,0 +1,277 @@
+"""The composition root: a name or path becomes an agent on a runtime.
+
+This is the only module that knows concrete runtimes; everything below it is handed what it needs.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from drut import settings
+from drut.agent import DecisionAgent
+from drut.checkpoint.bundle import Bundle, find_bundle, is_bundle, read_bundle
+from drut.checkpoint.config import CONFIG_NAME
+from drut.checkpoint.opened import Checkpoint, open_bundle
+from drut.checkpoint.source import verify_digests
+from drut.decoding.calibration import calibration_of, read_calibration
+from drut.errors import (
+    CheckpointFormatError,
+    CheckpointNotFoundError,
+    GraphContractError,
+    InvalidRequestError,
+    InvalidTypeError,
+)
+from drut.hooks.registry import hook_options
+from drut.pipeline import DEFAULT_MAX_BATCH_TOKENS, Pipeline
+from drut.questions import UnknownKeys
+from drut.runtimes.base import Runtime
+
+# The constructor takes upstream's arguments by upstream's names, more than the usual limit.
+# ruff: noqa: PLR0913
+
+RuntimeName: TypeAlias = Literal["onnxruntime", "ort"]
+DEFAULT_CHECKPOINT = "starter"
+
+
+class Agent(DecisionAgent):
+    """Answers typed questions about states with one checkpoint.
+
+    Args:
+        model_id_or_path: name of a bundle in a model repository, directory of a bundle, or an
+            opened `Checkpoint`.
+        device: `auto`, `cpu`, `cuda`, `cuda:N` or `tensorrt`; a named device is a promise. None
+            reads `DRUT_DEVICE`.
+        runtime: `onnxruntime`, or any object with the `Runtime` protocol.
+        model_repository: directory searched for the name before the usual ones.
+        version: version of the bundle; None: the highest.
+        expected_sha256: relative path to SHA-256, checked before anything is parsed.
+        lang_temperatures: temperatures per language code.
+        calibration: calibration file to apply.
+        hooks: hooks installed from the start.
+        on_predict_start: function or functions installed as start hooks, behind `hooks`.
+        on_predict_end: the same for end hooks.
+        hooks_raise: whether a hook's error stops a call; False turns it into a warning.
+        hooks_concurrent: whether hooks of different threads may overlap.
+        hooks_timeout: seconds a hook may take.
+        threads: of one forward pass; None: `DRUT_THREADS`, or the processors of this container.
+        providers: execution providers with their options, instead of what `device` implies.
+        provider_options: further options per execution provider.
+        session_options: function that changes ONNX Runtime's session options in place.
+        max_batch_tokens: padded tokens of one forward pass at most; a longer row runs alone.
+        neutralise_specials: read the text of special tokens in states as plain text.
+        unknown_keys: whether an unknown key of a question is an `error` or is `ignore`d.
+
+    Raises:
+        CheckpointError: no such checkpoint, or a damaged one.
+        RuntimeUnavailableError: it cannot run here, or not on the named device.
+    """
+
+    def __init__(
+        self,
+        model_id_or_path: str | Path | Checkpoint = DEFAULT_CHECKPOINT,
+        device: str | None = None,
+        *,
+        runtime: RuntimeName | Runtime = "onnxruntime",
+        model_repository: str | Path | None = None,
+        version: int | None = None,
+        expected_sha256: Mapping[str, str] | None = None,
+        lang_temperatures: Mapping[str, object] | None = None,
+        calibration: str | Path | None = None,
+        hooks: Any = None,
+        on_predict_start: Any = None,
+        on_predict_end: Any = None,
+        hooks_raise: bool = True,
+        hooks_concurrent: bool = True,
+        hooks_timeout: float | None = None,
+        threads: int | None = None,
+        providers: Any = None,
+        provider_options: Mapping[str, Mapping[str, Any]] | None = None,
+        session_options: Any = None,
+        max_batch_tokens: int = DEFAULT_MAX_BATCH_TOKENS,
+        neutralise_specials: bool = False,
+        unknown_keys: UnknownKeys = "error",
+    ) -> None:
+        installed = hook_options(
+            hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout
+        )
+        checkpoint = (
+            model_id_or_path
+            if isinstance(model_id_or_path, Checkpoint)
+            else open_by_name(model_id_or_path, model_repository, version, expected_sha256)
+        )
+        temperatures = calibration_of(checkpoint.config, lang_temperatures)
+        if calibration is not None:
+            temperatures = read_calibration(calibration, temperatures)
+        opened = open_runtime(
+            runtime,
+            checkpoint,
+            device=device,
+            threads=threads,
+            providers=providers,
+            provider_options=provider_options or {},
+            session_options=session_options,
+        )
+        pipeline = Pipeline(
+            checkpoint,
+            opened,
+            temperatures,
+            neutralise_specials=neutralise_specials,
+            unknown_keys=unknown_keys,
+            max_batch_tokens=max_batch_tokens,
+        )
+        super().__init__(checkpoint, pipeline, installed, concurrent=hooks_concurrent)
+
+
+def load(model_id_or_path: str | Path | Checkpoint = DEFAULT_CHECKPOINT, **options: Any) -> Agent:
+    """Open a checkpoint and return its agent. Takes the arguments of `Agent`.
+
+    >>> agent = drut.load("starter")
+    >>> agent.predict("The app crashes", {"urgent": {"type": "noul", "instructions": "Urgent?"}})
+    """
+    return Agent(model_id_or_path, **options)
+
+
+def open_by_name(
+    name_or_path: str | Path,
+    model_repository: str | Path | None = None,
+    version: int | None = None,
+    expected_sha256: Mapping[str, str] | None = None,
+) -> Checkpoint:
+    """Find the bundle of a name or directory and read everything of it but the graph.
+
+    Raises:
+        CheckpointNotFoundError: there is none; the message has the command that makes it.
+    """
+    bundle = resolve_bundle(name_or_path, model_repository, version)
+    digests = settings.default_digests() if expected_sha256 is None else expected_sha256
+    if digests is not None:
+        verify_digests(bundle.directory, digests)
+    checkpoint = open_bundle(bundle, model_id=str(name_or_path))
+    expected = bundle.manifest.get("tokenizer_sha256")
+    if expected is not None and expected != checkpoint.tokenizer.digest:
+        raise GraphContractError(
+            f"the tokenizer of bundle {bundle.name!r} version {bundle.version} is not the one its "
+            f"graph was exported with (SHA-256 {checkpoint.tokenizer.digest}, expected "
+            f"{expected}); "
+            "restore the bundle or export the checkpoint again"
+        )
+    return checkpoint
+
+
+def resolve_bundle(
+    name_or_path: str | Path,
+    model_repository: str | Path | None = None,
+    version: int | None = None,
+) -> Bundle:
+    """Find a bundle by directory, or by name in the model repositories."""
+    if not _is_name(name_or_path):
+        raise InvalidTypeError(
+            f"a checkpoint is named by a non-empty string or a path, got {name_or_path!r}"
+        )
+    directory = Path(name_or_path).expanduser()
+    repositories = settings.model_repositories()
+    if model_repository is not None:
+        repositories.insert(0, Path(model_repository).expanduser())
+    if isinstance(name_or_path, Path) or _is_path(name_or_path):
+        if is_bundle(directory):
+            return read_bundle(directory, version)
+        raise _no_bundle_in(directory)
+    found = find_bundle(str(name_or_path), repositories, version)
+    if found is not None:
+        return found
+    if is_bundle(directory):
+        return read_bundle(directory, version)
+    if (directory / CONFIG_NAME).is_file():
+        raise _no_bundle_in(directory)
+    raise CheckpointNotFoundError(
+        f"no exported bundle {str(name_or_path)!r} in {', '.join(map(str, repositories))}. "
+        f"Export a checkpoint under this name with: drut export SOURCE --name {name_or_path}"
+    )
+
+
+def available_bundles(model_repository: str | Path | None = None) -> list[Bundle]:
+    """Bundles in the model repositories, each name once, as `Agent` would open it."""
+    repositories = settings.model_repositories()
+    if model_repository is not None:
+        repositories.insert(0, Path(model_repository).expanduser())
+    found: dict[str, Bundle] = {}
+    for repository in repositories:
+        if repository.is_dir():
+            for directory in sorted(repository.iterdir()):
+                if directory.name not in found and is_bundle(directory):
+                    found[directory.name] = read_bundle(directory)
+    return list(found.values())
+
+
+def open_runtime(
+    runtime: RuntimeName | Runtime,
+    checkpoint: Checkpoint,
+    *,
+    device: str | None = None,
+    threads: int | None = None,
+    providers: Any = None,
+    provider_options: Mapping[str, Mapping[str, Any]] | None = None,
+    session_options: Any = None,
+) -> Runtime:
+    """Open the runtime of that name for a checkpoint; a runtime object is checked and returned."""
+    if not isinstance(runtime, str):
+        if not isinstance(runtime, Runtime):
+            raise InvalidTypeError(
+                f"runtime must be 'onnxruntime' or an object with info, forward and close, "
+                f"got {type(runtime).__name__}"
+            )
+        return _checked(runtime, checkpoint)
+    if runtime not in ("onnxruntime", "ort"):
+        raise InvalidRequestError(f"unknown runtime {runtime!r}; use 'onnxruntime'")
+    if checkpoint.bundle is None:
+        raise CheckpointNotFoundError(
+            f"{checkpoint.directory} has no exported graph; make one with: "
+            f"drut export {checkpoint.directory} --name NAME"
+        )
+    from drut.runtimes.ort import OrtOptions, OrtRuntime
+
+    options = OrtOptions(
+        device=settings.default_device() if device is None else device,
+        threads=settings.default_threads() if threads is None else threads,
+        providers=providers,
+        provider_options=provider_options or {},
+        session_options=session_options,
+    )
+    opened = OrtRuntime(checkpoint.bundle.graph, options, precision=checkpoint.bundle.precision)
+    return _checked(opened, checkpoint)
+
+
+def _checked(runtime: Runtime, checkpoint: Checkpoint) -> Runtime:
+    if runtime.info.parallel != checkpoint.config.parallel:
+        raise GraphContractError(
+            f"the checkpoint has option_layout {checkpoint.config.option_layout!r}, but the "
+            f"runtime's graph {'has' if runtime.info.parallel else 'lacks'} the inputs of the "
+            "parallel layout; export the checkpoint again"
+        )
+    return runtime
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str | Path) and bool(str(value).strip())
+
+
+def _is_path(name: str) -> bool:
+    return name.startswith((".", "~")) or "/" in name or "\\" in name
+
+
+def _no_bundle_in(directory: Path) -> Exception:
+    if (directory / CONFIG_NAME).is_file():
+        return CheckpointNotFoundError(
+            f"{directory} is a checkpoint without an exported graph; make one with: "
+            f"drut export {directory} --name {directory.name or 'NAME'}"
+        )
+    if directory.is_dir():
+        graphs = sorted(path.name for path in directory.glob("*.onnx"))
+        hint = (
+            f"; it has {', '.join(graphs)}, but no manifest to say which is what" if graphs else ""
+        )
+        return CheckpointFormatError(f"{directory} is not a bundle made by drut export{hint}")
+    return CheckpointNotFoundError(
+        f"there is no directory {directory}; a checkpoint of the hub is exported once with: "
+        f"drut export {directory} --name NAME"
+    )

@@ -1,0 +1,264 @@
+"""Encode, plan, forward, decode: what happens between the start hooks and the end hooks."""
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final
+
+from drut.batching import collate, plan_batches
+from drut.checkpoint.opened import Checkpoint
+from drut.decoding.answers import decode_answers, empty_prediction, prediction
+from drut.decoding.calibration import Calibration
+from drut.encoding.sequence import Encoder, Head, TokenBudget
+from drut.errors import (
+    ForwardError,
+    InvalidRequestError,
+    InvalidTypeError,
+    TruncationError,
+)
+from drut.questions import Question, UnknownKeys, as_mapping, parse_questions, shorten
+from drut.runtimes.base import Runtime
+from drut.schema import Answer, OnTruncation, Prediction, State
+from drut.tensors import EncodedRow, Logits
+
+WINDOW_STATES: Final = 1024
+"""States encoded at a time where the caller sets no batch size, so that memory stays bounded."""
+
+SORT_WINDOW: Final = 8
+"""Batches that `sort_by_length` looks at together."""
+
+DEFAULT_MAX_BATCH_TOKENS: Final = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceOptions:
+    """How one call is answered. Unchecked: a start hook may have put anything here."""
+
+    batch_size: Any = None  # states encoded together; None or less than 1: all
+    lang: Any = None  # language code that picks temperatures
+    max_len: Any = None  # tokens of a sequence; None: the checkpoint's
+    head_max_len: Any = None
+    sort_by_length: bool = False
+    on_truncation: OnTruncation = "ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Checked questions with their heads, ready for any number of states."""
+
+    questions: list[Question]
+    heads: list[Head]
+    budget: TokenBudget
+
+
+class Pipeline:
+    """Answers checked states and questions with one checkpoint. Knows nothing of hooks."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        runtime: Runtime,
+        calibration: Calibration,
+        *,
+        neutralise_specials: bool = False,
+        unknown_keys: UnknownKeys = "error",
+        max_batch_tokens: int = DEFAULT_MAX_BATCH_TOKENS,
+    ) -> None:
+        self.runtime = runtime
+        self.calibration = calibration
+        self._config = checkpoint.config
+        self._pad_id = checkpoint.tokenizer.pad_id
+        self._max_positions = _max_positions(checkpoint)
+        self._unknown_keys: UnknownKeys = unknown_keys
+        self._max_batch_tokens = whole_number("max_batch_tokens", max_batch_tokens, least=1)
+        self.encoder = Encoder(
+            checkpoint.tokenizer,
+            parallel=checkpoint.config.parallel,
+            neutralise_specials=neutralise_specials,
+        )
+
+    def answer(
+        self, states: object, questions: object, options: InferenceOptions
+    ) -> list[Prediction]:
+        """Answer the same questions about every state, in input order."""
+        listed = as_states(states)
+        asked = as_mapping(questions)
+        for state in listed:
+            if state is None:
+                raise InvalidTypeError("a state is None; pass text, a dict or a list")
+        if not listed or not asked:
+            return [empty_prediction() for _ in listed]
+        prepared = self.prepare(asked, options)
+        if options.lang is not None and not isinstance(options.lang, str):
+            raise InvalidTypeError(
+                f"lang must be a language code or None, got {type(options.lang).__name__}"
+            )
+        results: list[Prediction | None] = [None] * len(listed)
+        for indices, rows in self._chunks(listed, prepared, options):
+            _report_truncation(indices, rows, prepared.questions, options.on_truncation)
+            answers = self._forward(rows, prepared.questions, options.lang)
+            for place, index in enumerate(indices):
+                results[index] = _assemble(prepared.questions, rows, answers, place)
+        return [result for result in results if result is not None]
+
+    def prepare(self, questions: Mapping[Any, Any], options: InferenceOptions) -> _Asked:
+        """Check questions and budget, and encode everything that no state changes."""
+        parsed = parse_questions(questions, unknown_keys=self._unknown_keys)
+        budget = self.budget(options)
+        return _Asked(parsed, self.encoder.encode_heads(parsed, budget), budget)
+
+    def budget(self, options: InferenceOptions) -> TokenBudget:
+        """Token budget of a call: its own, or the checkpoint's."""
+        max_len = _tokens("max_len", options.max_len, self._config.max_len)
+        head_max_len = _tokens("head_max_len", options.head_max_len, self._config.head_max_len)
+        if self._max_positions is not None and max_len > self._max_positions:
+            raise InvalidRequestError(
+                f"max_len={max_len} is more than the {self._max_positions} positions that this "
+                "checkpoint's encoder has; use predict_long for longer states"
+            )
+        return TokenBudget(max_len, head_max_len)
+
+    def _chunks(
+        self, states: list[State], asked: _Asked, options: InferenceOptions
+    ) -> Iterator[tuple[list[int], list[EncodedRow]]]:
+        """Yield state indices with their rows, state by state, one chunk at a time."""
+        size = _batch_size(options.batch_size)
+        if not (options.sort_by_length and size is not None and 1 < size < len(states)):
+            for indices in _slices(range(len(states)), size or WINDOW_STATES):
+                yield indices, self._encode([states[index] for index in indices], asked)
+            return
+        for window in _slices(range(len(states)), SORT_WINDOW * size):
+            rows = self._encode([states[index] for index in window], asked)
+            per_state = _slices(rows, len(asked.questions))
+            order = sorted(
+                range(len(window)), key=lambda place: max(len(row.ids) for row in per_state[place])
+            )
+            for places in _slices(order, size):
+                yield (
+                    [window[place] for place in places],
+                    [row for place in places for row in per_state[place]],
+                )
+
+    def _encode(self, states: Sequence[State], asked: _Asked) -> list[EncodedRow]:
+        return [
+            self.encoder.join(state, question, head, asked.budget)
+            for state in self.encoder.encode_states(states)
+            for question, head in zip(asked.questions, asked.heads, strict=True)
+        ]
+
+    def _forward(
+        self, rows: Sequence[EncodedRow], questions: Sequence[Question], language: str | None
+    ) -> list[Answer]:
+        """Run rows in as many passes as the token budget asks for; answers in row order."""
+        answers: list[Answer | None] = [None] * len(rows)
+        lengths = [len(row.ids) for row in rows]
+        for indices in plan_batches(lengths, max_tokens=self._max_batch_tokens):
+            batch = collate([rows[index] for index in indices], pad_id=self._pad_id)
+            logits = self.runtime.forward(batch)
+            _require_rows(logits, len(indices), batch.marker_mask.shape[1])
+            asked = [questions[index % len(questions)] for index in indices]
+            decoded = decode_answers(logits, batch.marker_mask, asked, self.calibration, language)
+            for index, answer in zip(indices, decoded, strict=True):
+                answers[index] = answer
+        return [answer for answer in answers if answer is not None]
+
+
+def as_states(states: object) -> list[State]:
+    """List the states of a batch: any iterable that is not itself one state."""
+    if isinstance(states, str | bytes | bytearray | Mapping):
+        raise InvalidTypeError(
+            f"predict_batch takes a list of states, got one {type(states).__name__}; "
+            "put it into a list, or call predict for a single state"
+        )
+    if not isinstance(states, Iterable):
+        raise InvalidTypeError(
+            f"predict_batch takes a list of states, got {type(states).__name__!r}: "
+            f"{shorten(states)}"
+        )
+    return list(states)
+
+
+def whole_number(name: str, value: object, *, least: int) -> int:
+    """Check that an argument is a whole number of at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidTypeError(
+            f"{name} must be an 'int', got {type(value).__name__!r}: {shorten(value)}"
+        )
+    if value < least:
+        raise InvalidRequestError(f"{name} must be at least {least}, got {value}")
+    return value
+
+
+def _tokens(name: str, value: object, default: int) -> int:
+    # Too small a budget is not refused here: the message about lost options says more.
+    return default if value is None else whole_number(name, value, least=-(1 << 62))
+
+
+def _batch_size(value: object) -> int | None:
+    if value is None:
+        return None
+    size = whole_number("batch_size", value, least=-(1 << 62))
+    return size if size > 0 else None
+
+
+def _max_positions(checkpoint: Checkpoint) -> int | None:
+    if checkpoint.bundle is None:
+        return None
+    value = checkpoint.bundle.manifest.get("max_positions")
+    return value if isinstance(value, int) else None
+
+
+def _slices(items: Sequence[Any], size: int) -> list[list[Any]]:
+    return [list(items[start : start + size]) for start in range(0, len(items), size)]
+
+
+def _assemble(
+    questions: Sequence[Question],
+    rows: Sequence[EncodedRow],
+    answers: Sequence[Answer],
+    place: int,
+) -> Prediction:
+    first = place * len(questions)
+    return prediction(
+        (question.id, answers[row], rows[row].usage)
+        for row, question in zip(count(first), questions, strict=False)
+    )
+
+
+def _require_rows(logits: Logits, rows: int, options: int) -> None:
+    if logits.options.shape != (rows, options) or len(logits.actions) != rows:
+        raise ForwardError(
+            f"the runtime answered {logits.options.shape} logits and {len(logits.actions)} act "
+            f"rows to a batch of {rows} rows with {options} options"
+        )
+
+
+def _report_truncation(
+    indices: Sequence[int],
+    rows: Sequence[EncodedRow],
+    questions: Sequence[Question],
+    wanted: OnTruncation,
+) -> None:
+    if wanted == "ignore":
+        return
+    if wanted not in ("warn", "error"):
+        raise InvalidRequestError(
+            f"on_truncation must be 'ignore', 'warn' or 'error', got {shorten(wanted)}"
+        )
+    cut = [
+        f"state {indices[row // len(questions)]}, question {questions[row % len(questions)].id!r}: "
+        f"{usage['state_tokens_dropped']} of {usage['state_tokens']} state tokens and "
+        f"{usage['head_tokens_dropped']} of {usage['head_tokens']} instruction and option tokens"
+        for row, usage in enumerate(row.usage for row in rows)
+        if usage["state_tokens_dropped"] or usage["head_tokens_dropped"]
+    ]
+    if not cut:
+        return
+    message = (
+        f"the token budget cut {len(cut)} of {len(rows)} rows ({'; '.join(cut[:3])}"
+        f"{'; ...' if len(cut) > 3 else ''}); raise max_len or head_max_len, or use predict_long"
+    )
+    if wanted == "error":
+        raise TruncationError(message)
+    warnings.warn(message, RuntimeWarning, stacklevel=2)
