@@ -23,7 +23,7 @@ def restore(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if len(value) == 1:
-        (tag, content), = value.items()
+        ((tag, content),) = value.items()
         if tag in _TAGS:
             return _TAGS[tag](content)
     return {key: restore(each) for key, each in value.items()}

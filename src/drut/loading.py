@@ -3,13 +3,21 @@
 This is the only module that knows concrete runtimes; everything below it is handed what it needs.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from drut import settings
 from drut.agent import DecisionAgent
-from drut.checkpoint.bundle import Bundle, find_bundle, is_bundle, read_bundle
+from drut.checkpoint.bundle import (
+    Bundle,
+    is_bundle,
+    read_bundle,
+    read_version,
+    version_directory,
+    versions,
+)
 from drut.checkpoint.config import CONFIG_NAME
 from drut.checkpoint.opened import Checkpoint, open_bundle
 from drut.checkpoint.source import verify_digests
@@ -142,65 +150,62 @@ def open_by_name(
     Raises:
         CheckpointNotFoundError: there is none; the message has the command that makes it.
     """
-    bundle = resolve_bundle(name_or_path, model_repository, version)
+    directory = find_version(name_or_path, model_repository, version)
     digests = settings.default_digests() if expected_sha256 is None else expected_sha256
     if digests is not None:
-        verify_digests(bundle.directory, digests)
+        verify_digests(directory, digests)
+    bundle = read_version(directory)
     checkpoint = open_bundle(bundle, model_id=str(name_or_path))
     expected = bundle.manifest.get("tokenizer_sha256")
     if expected is not None and expected != checkpoint.tokenizer.digest:
         raise GraphContractError(
             f"the tokenizer of bundle {bundle.name!r} version {bundle.version} is not the one its "
             f"graph was exported with (SHA-256 {checkpoint.tokenizer.digest}, expected "
-            f"{expected}); "
-            "restore the bundle or export the checkpoint again"
+            f"{expected}); restore the bundle or export the checkpoint again"
         )
     return checkpoint
 
 
-def resolve_bundle(
+def find_version(
     name_or_path: str | Path,
     model_repository: str | Path | None = None,
     version: int | None = None,
-) -> Bundle:
-    """Find a bundle by directory, or by name in the model repositories."""
+) -> Path:
+    """Find the version directory of a bundle, by path or by name in the model repositories."""
     if not _is_name(name_or_path):
         raise InvalidTypeError(
             f"a checkpoint is named by a non-empty string or a path, got {name_or_path!r}"
         )
-    directory = Path(name_or_path).expanduser()
-    repositories = settings.model_repositories()
-    if model_repository is not None:
-        repositories.insert(0, Path(model_repository).expanduser())
-    if isinstance(name_or_path, Path) or _is_path(name_or_path):
-        if is_bundle(directory):
-            return read_bundle(directory, version)
+    directory = Path(os.path.expanduser(name_or_path))
+    if isinstance(name_or_path, str) and not _is_path(name_or_path):
+        for repository in _repositories(model_repository):
+            if versions(repository / name_or_path):
+                return version_directory(repository / name_or_path, version)
+    if os.path.isdir(directory) and is_bundle(directory):
+        return version_directory(directory, version)
+    if isinstance(name_or_path, Path) or _is_path(name_or_path) or os.path.isdir(directory):
         raise _no_bundle_in(directory)
-    found = find_bundle(str(name_or_path), repositories, version)
-    if found is not None:
-        return found
-    if is_bundle(directory):
-        return read_bundle(directory, version)
-    if (directory / CONFIG_NAME).is_file():
-        raise _no_bundle_in(directory)
+    searched = ", ".join(map(str, _repositories(model_repository)))
     raise CheckpointNotFoundError(
-        f"no exported bundle {str(name_or_path)!r} in {', '.join(map(str, repositories))}. "
+        f"no exported bundle {name_or_path!r} in {searched}. "
         f"Export a checkpoint under this name with: drut export SOURCE --name {name_or_path}"
     )
 
 
 def available_bundles(model_repository: str | Path | None = None) -> list[Bundle]:
     """Bundles in the model repositories, each name once, as `Agent` would open it."""
-    repositories = settings.model_repositories()
-    if model_repository is not None:
-        repositories.insert(0, Path(model_repository).expanduser())
     found: dict[str, Bundle] = {}
-    for repository in repositories:
+    for repository in _repositories(model_repository):
         if repository.is_dir():
             for directory in sorted(repository.iterdir()):
-                if directory.name not in found and is_bundle(directory):
+                if directory.name not in found and versions(directory):
                     found[directory.name] = read_bundle(directory)
     return list(found.values())
+
+
+def _repositories(first: str | Path | None) -> list[Path]:
+    named = [] if first is None else [Path(os.path.expanduser(first))]
+    return [*named, *settings.model_repositories()]
 
 
 def open_runtime(
@@ -215,7 +220,7 @@ def open_runtime(
 ) -> Runtime:
     """Open the runtime of that name for a checkpoint; a runtime object is checked and returned."""
     if not isinstance(runtime, str):
-        if not isinstance(runtime, Runtime):
+        if isinstance(runtime, type) or not isinstance(runtime, Runtime):
             raise InvalidTypeError(
                 f"runtime must be 'onnxruntime' or an object with info, forward and close, "
                 f"got {type(runtime).__name__}"
@@ -260,12 +265,12 @@ def _is_path(name: str) -> bool:
 
 
 def _no_bundle_in(directory: Path) -> Exception:
-    if (directory / CONFIG_NAME).is_file():
+    if os.path.isfile(directory / CONFIG_NAME):
         return CheckpointNotFoundError(
             f"{directory} is a checkpoint without an exported graph; make one with: "
             f"drut export {directory} --name {directory.name or 'NAME'}"
         )
-    if directory.is_dir():
+    if os.path.isdir(directory):
         graphs = sorted(path.name for path in directory.glob("*.onnx"))
         hint = (
             f"; it has {', '.join(graphs)}, but no manifest to say which is what" if graphs else ""

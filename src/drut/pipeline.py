@@ -70,6 +70,10 @@ class Pipeline:
         self._config = checkpoint.config
         self._pad_id = checkpoint.tokenizer.pad_id
         self._max_positions = _max_positions(checkpoint)
+        if unknown_keys not in ("error", "ignore"):
+            raise InvalidRequestError(
+                f"unknown_keys must be 'error' or 'ignore', got {shorten(unknown_keys)}"
+            )
         self._unknown_keys: UnknownKeys = unknown_keys
         self._max_batch_tokens = whole_number("max_batch_tokens", max_batch_tokens, least=1)
         self.encoder = Encoder(

@@ -1,7 +1,6 @@
 """Typed questions: checked once, then rendered to the texts that the encoder reads."""
 
 import json
-import math
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ NOUL_TEXTS: Final = (
 """Texts of the two options of a yes/no question where the caller describes none: false, true."""
 
 UnknownKeys: TypeAlias = Literal["error", "ignore"]
+"""What to do with a key of a question that is none of `KNOWN_KEYS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,24 +109,32 @@ def dump_json(value: object) -> str:
     try:
         return json.dumps(value, ensure_ascii=False)
     except (TypeError, RecursionError, ValueError) as exc:
-        raise InvalidTypeError(
-            f"{type(value).__name__} {shorten(value)} cannot be written as JSON ({exc}); "
-            "pass text, or dicts and lists of text and numbers"
-        ) from exc
+        raise _not_json(value, exc) from exc
+
+
+def _not_json(value: object, cause: Exception) -> InvalidTypeError:
+    return InvalidTypeError(
+        f"{type(value).__name__} {shorten(value)} cannot be written as JSON ({cause}); "
+        "pass text, or dicts and lists of text and numbers"
+    )
 
 
 def shorten(value: object, limit: int = 80) -> str:
     """Return `repr(value)`, cut for use in a message."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - a message must not fail because of what it shows
+        text = f"<{type(value).__name__}>"
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 def _question_id(question_id: object) -> QuestionId:
     if question_id is None:
         raise InvalidRequestError("a question id is None; use a non-empty string or an integer")
-    if not isinstance(question_id, str | int) or not str(question_id).strip():
+    blank = isinstance(question_id, str) and not question_id.strip()
+    if blank or not isinstance(question_id, str | int):
         raise InvalidRequestError(
-            f"question id {question_id!r} must be a non-empty string or an integer"
+            f"question id {shorten(question_id)} must be a non-empty string or an integer"
         )
     return question_id
 
@@ -175,7 +183,12 @@ def _instructions(question_id: QuestionId, definition: QuestionDef) -> str:
 
 def _description(value: object) -> str:
     """Text of a description or level, which may be any value."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise _not_json(value, exc) from exc
 
 
 def _choice_options(question_id: QuestionId, definition: QuestionDef) -> tuple[Option, ...]:
@@ -205,27 +218,33 @@ def _choice_options(question_id: QuestionId, definition: QuestionDef) -> tuple[O
 
 
 def _check_labels(question_id: QuestionId, labels: Sequence[object]) -> None:
-    seen: dict[str, int] = {}
+    seen: dict[tuple[str, object], int] = {}
     for index, label in enumerate(labels):
         if label is None or not isinstance(label, str | int | float):
             raise InvalidRequestError(
                 f"question {question_id!r}: option {index} must be a string or a number, "
                 f"got {type(label).__name__} {shorten(label)}"
             )
-        if isinstance(label, float) and not math.isfinite(label):
-            raise InvalidRequestError(
-                f"question {question_id!r}: option {index} is {label!r}, which JSON cannot carry"
-            )
-        # Answers travel as JSON, where the keys 1 and "1" are one.
-        name = unicodedata.normalize("NFC", str(label)).strip()
-        number = repr(float(label)) if isinstance(label, int | float) else name
-        for key in {name, number}:
-            if key in seen:
+        # Equal as keys of a dict (1, 1.0 and True), or equal as keys in JSON (1 and "1").
+        for key in (("dict", label), ("JSON", _json_key(question_id, index, label))):
+            if seen.setdefault(key, index) != index:
                 raise InvalidRequestError(
                     f"question {question_id!r}: options {seen[key]} and {index} have the same "
-                    f"label {label!r}; give every option its own name"
+                    f"label {shorten(label)} in an answer; give every option its own name"
                 )
-        seen.update({name: index, number: index})
+
+
+def _json_key(question_id: QuestionId, index: int, label: str | float) -> str:
+    """The key under which a label travels; texts that look alike are one."""
+    if isinstance(label, str):
+        return unicodedata.normalize("NFC", label).strip()
+    try:
+        return json.dumps(label, allow_nan=False)
+    except ValueError as exc:
+        raise InvalidRequestError(
+            f"question {question_id!r}: option {index} is {shorten(label)}, which JSON cannot "
+            "carry as a name; write it as text"
+        ) from exc
 
 
 def _score_options(question_id: QuestionId, definition: QuestionDef) -> tuple[Option, ...]:

@@ -10,7 +10,8 @@ QuestionId: TypeAlias = str | int
 QuestionDef: TypeAlias = Mapping[str, Any]
 """One question: `type`, `instructions`, `criteria`, optional `labels` and `option_order`."""
 
-Questions: TypeAlias = Mapping[QuestionId, QuestionDef]
+Questions: TypeAlias = Mapping[Any, Any]
+"""Question id to `QuestionDef`. As wide as this because a literal dict is inferred too narrowly."""
 QuestionType: TypeAlias = Literal["choice", "score", "noul"]
 
 MinConfidence: TypeAlias = float | Mapping[str, float]

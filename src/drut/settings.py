@@ -30,7 +30,8 @@ def model_repositories() -> list[Path]:
     """
     named = os.environ.get("DRUT_MODEL_REPOSITORY", "")
     paths = [Path(entry).expanduser() for entry in named.split(os.pathsep) if entry.strip()]
-    return [*paths, Path("model_repository"), user_repository(), shipped_repository()]
+    own = user_repository()
+    return [*paths, Path("model_repository"), *([own] if own else []), shipped_repository()]
 
 
 def default_repository() -> Path:
@@ -39,11 +40,18 @@ def default_repository() -> Path:
     return Path(named).expanduser() if named else Path("model_repository")
 
 
-def user_repository() -> Path:
-    """`$XDG_DATA_HOME/drut/model_repository`, by default under `~/.local/share`."""
+def user_repository() -> Path | None:
+    """`$XDG_DATA_HOME/drut/model_repository`, by default under `~/.local/share`.
+
+    None for a user without a home, as in containers that run under any number.
+    """
     base = os.environ.get("XDG_DATA_HOME", "").strip()
-    root = Path(base) if base else Path.home() / ".local" / "share"
-    return root / "drut" / "model_repository"
+    if not base:
+        home = os.path.expanduser("~")
+        if home == "~":
+            return None
+        base = os.path.join(home, ".local", "share")
+    return Path(base) / "drut" / "model_repository"
 
 
 def shipped_repository() -> Path:

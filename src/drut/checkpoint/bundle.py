@@ -10,17 +10,21 @@ version directory is complete in itself::
     starter/1/tokenizer/               the checkpoint's tokenizer
 """
 
+import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from drut.checkpoint.config import read_json_object
+from drut.checkpoint.paths import is_inside
 from drut.errors import CheckpointFormatError, CheckpointNotFoundError
 
 MANIFEST_NAME: Final = "manifest.json"
 GRAPH_NAME: Final = "model.onnx"
 MANIFEST_FORMAT: Final = 1
+_VERSION: Final = re.compile(r"[1-9][0-9]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,48 +65,65 @@ def read_bundle(directory: Path, version: int | None = None) -> Bundle:
         CheckpointNotFoundError: no such version, or a file of the manifest is missing.
         CheckpointFormatError: the manifest is damaged or of a later format.
     """
+    return read_version(version_directory(directory, version))
+
+
+def version_directory(directory: Path, version: int | None = None) -> Path:
+    """Directory of the wanted version, without reading anything in it."""
     if (directory / MANIFEST_NAME).is_file():
-        return _read_version(directory)
-    found = versions(directory)
-    chosen = version if version is not None else max(found, default=None)
+        found = {_number(directory.name) or 1: directory}
+    else:
+        found = {number: directory / str(number) for number in versions(directory)}
+    chosen = max(found, default=None) if version is None else version
     if chosen is None or chosen not in found:
         raise CheckpointNotFoundError(
-            f"{directory} holds no bundle version {'' if chosen is None else chosen}; "
-            f"found versions {found}"
+            f"{directory} holds no bundle{'' if chosen is None else f' of version {chosen}'}; "
+            f"found versions: {', '.join(map(str, sorted(found))) or 'none'}"
         )
-    return _read_version(directory / str(chosen))
+    return found[chosen]
 
 
 def is_bundle(directory: Path) -> bool:
     """Whether the directory is a bundle or one version of it."""
-    return (directory / MANIFEST_NAME).is_file() or bool(versions(directory))
+    return os.path.isfile(directory / MANIFEST_NAME) or bool(versions(directory))
 
 
 def versions(directory: Path) -> list[int]:
     """Complete versions under `<name>/`, lowest first."""
-    if not directory.is_dir():
+    if not os.path.isdir(directory):  # unlike Path.is_dir, no error for an impossible name
         return []
-    return sorted(
-        int(entry.name)
-        for entry in directory.iterdir()
-        if entry.name.isdecimal() and (entry / MANIFEST_NAME).is_file()
-    )
+    numbers = [
+        _number(entry.name) for entry in directory.iterdir() if (entry / MANIFEST_NAME).is_file()
+    ]
+    return sorted(number for number in numbers if number is not None)
 
 
-def _read_version(directory: Path) -> Bundle:
-    manifest = read_json_object(directory / MANIFEST_NAME)
+def read_version(directory: Path) -> Bundle:
+    """Read the manifest of one version directory and check that its files are there."""
+    path = directory / MANIFEST_NAME
+    manifest = read_json_object(path)
     if manifest.get("format") != MANIFEST_FORMAT:
         raise CheckpointFormatError(
-            f"{directory / MANIFEST_NAME} has format {manifest.get('format')!r}, this drut reads "
-            f"{MANIFEST_FORMAT}; export the checkpoint again or update drut"
+            f"{path} has format {manifest.get('format')!r}, this drut reads {MANIFEST_FORMAT}; "
+            "export the checkpoint again or update drut"
         )
-    version = int(directory.name) if directory.name.isdecimal() else 1
     name = str(manifest.get("name") or directory.parent.name)
-    bundle = Bundle(name, version, directory, manifest)
-    for relative in manifest.get("files", {}):
+    bundle = Bundle(name, _number(directory.name) or 1, directory, manifest)
+    files = manifest.get("files", {})
+    if not isinstance(files, dict):
+        raise CheckpointFormatError(f"{path}: files must be an object, got {files!r}")
+    for relative in (str(manifest.get("graph", GRAPH_NAME)), *files):
+        if not is_inside(relative):
+            raise CheckpointFormatError(f"{path} names {relative!r}, which is outside the bundle")
         if not (directory / relative).is_file():
             raise CheckpointNotFoundError(
-                f"bundle {name!r} version {version} lacks {relative} (listed in {MANIFEST_NAME}, "
-                f"looked in {directory}); copy the whole directory or export it again"
+                f"bundle {name!r} version {bundle.version} lacks {relative} (listed in "
+                f"{MANIFEST_NAME}, looked in {directory}); copy the whole directory or export it "
+                "again"
             )
     return bundle
+
+
+def _number(name: str) -> int | None:
+    """The version a directory name stands for; Triton ignores names that begin with 0."""
+    return int(name) if _VERSION.fullmatch(name) else None

@@ -76,7 +76,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
     """Read a file that must hold one JSON object."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as exc:
+    except (ValueError, RecursionError) as exc:
         raise CheckpointFormatError(
             f"{path} is not valid JSON ({exc}); download or export it again"
         ) from exc

@@ -1,18 +1,22 @@
 """Where a checkpoint comes from: a local directory, or a hub repository at a revision."""
 
+import glob
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Final
 
 from drut.checkpoint.config import CONFIG_NAME, ENCODER_DIR, TOKENIZER_DIR, WEIGHTS_NAME
+from drut.checkpoint.paths import is_inside
 from drut.errors import (
     CheckpointNotFoundError,
     DigestMismatchError,
     DownloadError,
     InvalidRequestError,
+    InvalidTypeError,
 )
 
 NEEDED_FILES: Final = (CONFIG_NAME, WEIGHTS_NAME, f"{TOKENIZER_DIR}/*", f"{ENCODER_DIR}/*")
@@ -61,13 +65,15 @@ def fetch_checkpoint(
         expected_sha256: relative path to hex digest, case-insensitive.
 
     Raises:
+        InvalidRequestError: `source` is empty, or `subfolder` leads out of it.
         CheckpointNotFoundError: no such directory, repository, revision or subfolder.
-        DownloadError: the hub cannot be reached or broke off.
+        DownloadError: the hub cannot be reached, refused the token or broke off.
         DigestMismatchError: a digest does not match or is malformed.
     """
-    local = Path(source).expanduser()
+    _check_names(source, subfolder)
+    local = Path(os.path.expanduser(source))
     display = "/".join(filter(None, (str(source), subfolder)))
-    if local.exists():
+    if os.path.exists(local):  # unlike Path.exists, false for a name too long to be a file's
         found = SourceDirectory(_inside(local, subfolder), None, display)
     elif isinstance(source, Path) or _looks_local(source):
         raise CheckpointNotFoundError(f"there is no checkpoint directory {source}")
@@ -104,7 +110,7 @@ def verify_digests(directory: Path, expected: Mapping[str, str]) -> None:
             f"expected_sha256 must map relative paths to digests, got {type(expected).__name__}"
         )
     for relative, digest in expected.items():
-        if not _is_inside(relative) or not isinstance(digest, str):
+        if not is_inside(relative) or not isinstance(digest, str):
             raise DigestMismatchError(
                 f"expected_sha256 takes paths inside the checkpoint and hex digests, "
                 f"got {relative!r}: {digest!r}"
@@ -129,6 +135,19 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
+def _check_names(source: object, subfolder: str | None) -> None:
+    if not isinstance(source, str | Path):
+        raise InvalidTypeError(
+            f"a checkpoint is named by a directory or a hub id, got {type(source).__name__}"
+        )
+    if not str(source).strip():
+        raise InvalidRequestError("the name of a checkpoint is empty; give a directory or hub id")
+    if subfolder and not is_inside(subfolder):
+        raise InvalidRequestError(
+            f"subfolder must be a relative path inside {str(source)!r}, got {subfolder!r}"
+        )
+
+
 def _inside(directory: Path, subfolder: str | None) -> Path:
     path = directory / subfolder if subfolder else directory
     if not path.is_dir():
@@ -144,15 +163,6 @@ def _looks_local(source: str) -> bool:
     )
 
 
-def _is_inside(relative: object) -> bool:
-    if not isinstance(relative, str) or not relative:
-        return False
-    for path in (PurePosixPath(relative), PureWindowsPath(relative)):
-        if path.is_absolute() or path.drive or ".." in path.parts:
-            return False
-    return True
-
-
 def _download(
     repository: str, subfolder: str | None, revision: str | None, token: str | None
 ) -> SourceDirectory:
@@ -160,37 +170,73 @@ def _download(
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         EntryNotFoundError,
-        HfHubHTTPError,
+        HFValidationError,
         LocalEntryNotFoundError,
         RepositoryNotFoundError,
         RevisionNotFoundError,
     )
 
-    prefix = f"{subfolder.strip('/')}/" if subfolder else ""
-    wanted = [prefix + pattern for pattern in NEEDED_FILES]
+    prefix = f"{glob.escape(subfolder.strip('/'))}/" if subfolder else ""
+    patterns = [*(prefix + pattern for pattern in NEEDED_FILES), *LICENSE_FILES]
     display = "/".join(filter(None, (repository, subfolder)))
     try:
         snapshot = Path(
             snapshot_download(
-                repository, revision=revision, token=token, allow_patterns=[*wanted, *LICENSE_FILES]
+                repository, revision=revision, token=token or None, allow_patterns=patterns
             )
         )
-    except (RepositoryNotFoundError, RevisionNotFoundError, EntryNotFoundError) as exc:
-        if isinstance(exc, LocalEntryNotFoundError):
-            raise DownloadError(_unreachable(display)) from exc
-        raise CheckpointNotFoundError(
-            f"the hub has no {display!r}"
-            f"{f' at revision {revision!r}' if revision else ''} that this token may read ({exc})"
-        ) from exc
-    except (HfHubHTTPError, OSError) as exc:
-        raise DownloadError(f"downloading {display!r} failed: {exc}; try again") from exc
+    except LocalEntryNotFoundError as exc:
+        raise DownloadError(_unreachable(display, exc)) from exc
+    except (
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+        EntryNotFoundError,
+        HFValidationError,
+    ) as exc:
+        raise CheckpointNotFoundError(_not_found(display, revision, exc)) from exc
+    except Exception as exc:
+        # The client's HTTP stack, and with it the classes of its errors, differs by version.
+        raise DownloadError(_failed(display, exc)) from exc
     commit = snapshot.name if snapshot.parent.name == "snapshots" else revision
-    return SourceDirectory(_inside(snapshot, subfolder), commit, display)
+    path = snapshot / subfolder if subfolder else snapshot
+    _require_files(path, f"{display!r} at {commit}")
+    return SourceDirectory(path, commit, display)
 
 
-def _unreachable(display: str) -> str:
+def _require_files(path: Path, what: str) -> None:
+    """Refuse a snapshot without settings or weights, such as one that others cached in part."""
+    missing = [name for name in (CONFIG_NAME, WEIGHTS_NAME) if not (path / name).is_file()]
+    if missing:
+        raise CheckpointNotFoundError(
+            f"{what} has no {' and no '.join(missing)} (looked in {path}): either it is not a "
+            "decision checkpoint (perhaps a subfolder= of it is), or only part of it is in the "
+            "local cache and the hub was not asked; then download it once with network"
+        )
+
+
+def _not_found(display: str, revision: str | None, exc: Exception) -> str:
+    at = f" at revision {revision!r}" if revision else ""
+    return (
+        f"the hub has no {display!r}{at} that this token may read ({_one_line(exc)}); check the "
+        "name, or set HF_TOKEN to a token that has access"
+    )
+
+
+def _unreachable(display: str, exc: Exception) -> str:
     return (
         f"{display!r} is not complete in the local cache and the hub cannot be reached "
-        "(no network, or HF_HUB_OFFLINE is set); download it once with network, or give a "
-        "local directory"
+        "(no network, the hub is down, or HF_HUB_OFFLINE is set); download it once with network, "
+        f"or give a local directory ({_one_line(exc)})"
     )
+
+
+def _failed(display: str, exc: Exception) -> str:
+    status = getattr(getattr(exc, "response", None), "status_code", None)
+    advice = "try again"
+    if status in (401, 403):
+        advice = "the hub refused the token; set HF_TOKEN to a valid one with access, or unset it"
+    return f"downloading {display!r} failed: {_one_line(exc)}; {advice}"
+
+
+def _one_line(exc: Exception) -> str:
+    return " ".join(str(exc).split()) or type(exc).__name__

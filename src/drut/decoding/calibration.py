@@ -89,7 +89,7 @@ def clamp_temperature(value: object) -> float:
         return 1.0
     try:
         number = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 1.0
     if not math.isfinite(number):
         return 1.0
@@ -129,7 +129,7 @@ def read_calibration(path: str | Path, calibration: Calibration) -> Calibration:
         raise CheckpointNotFoundError(f"there is no calibration file {path}")
     try:
         payload = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise CheckpointFormatError(f"{path} is not valid JSON ({exc})") from exc
     return apply_calibration_payload(payload, calibration, where=str(path))
 

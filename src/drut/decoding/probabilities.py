@@ -28,12 +28,12 @@ def entropy_confidence(probabilities: Float32, options: int) -> float:
     """One minus the entropy as a share of its maximum: ``1 + sum(p ln p) / ln k``.
 
     Args:
-        probabilities: [options].
+        probabilities: [options] or longer; the first k count.
         options: k; with fewer than two options the confidence is 1.
     """
     if options < 2:
         return 1.0
-    p = probabilities.astype(np.float64)
+    p = probabilities[:options].astype(np.float64)
     value = 1.0 + float((p * np.log(np.clip(p, 1e-12, 1.0))).sum()) / math.log(options)
     return min(1.0, max(0.0, value))
 

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Mapping, Sized
+from collections.abc import Iterable, Mapping, Sized
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,7 +61,8 @@ class PredictContext:
         """Answer the request from a start hook: nothing is tokenised and no forward pass runs.
 
         Args:
-            results: one per state.
+            results: one per state. One for all is enough where the states are the windows of a
+                document. Nothing is counted where the states are an iterator.
 
         Raises:
             InvalidTypeError: `results` is not a list.
@@ -71,14 +72,16 @@ class PredictContext:
             raise InvalidTypeError(
                 f"skip takes a list with one result per state, got {type(results).__name__}"
             )
-        batch = not self.document and _is_batch(self.states)
-        expected = len(self.states) if batch else 1
-        if len(results) != expected:
+        states = _count(self.states)
+        if states not in (None, len(results)) and not (self.document and len(results) == 1):
             raise InvalidRequestError(
-                f"skip got {len(results)} results for {expected} states; give one per state"
+                f"skip got {len(results)} results for {states} states; give one per state"
             )
         self.results = results
 
 
-def _is_batch(states: object) -> bool:
-    return isinstance(states, Sized) and not isinstance(states, str | bytes | Mapping)
+def _count(states: object) -> int | None:
+    """Number of states, None where only reading them would tell."""
+    if isinstance(states, str | bytes | bytearray | Mapping) or not isinstance(states, Iterable):
+        return 1
+    return len(states) if isinstance(states, Sized) else None

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from dataclasses import dataclass
 from threading import Lock, Thread
-from typing import Final
+from typing import Final, NoReturn
 
 from drut.errors import HookTimeoutError
 from drut.hooks.context import PredictContext
@@ -124,7 +124,7 @@ def _invoke_inline(method: HookMethod, ctx: PredictContext, guard: HookGuard | N
         variables.run(guard.adopt, turn)
     if _loop_is_running():
         # A loop of its own: a shared one deadlocks when the hook calls back into this object.
-        _Worker(lambda: _finish(awaitable, variables)).result(None)
+        _run_on_worker(lambda: _finish(awaitable, variables), ctx, None)
     else:
         _finish(awaitable, variables)
 
@@ -153,16 +153,39 @@ def _invoke_timed(
                 variables.run(guard.adopt, turn)
                 run()
 
-    if not _Worker(take_turn).result(limit):
-        ctx.variables.leave_to_late_hook()
+    _run_on_worker(take_turn, ctx, limit)
+
+
+def _run_on_worker(target: Callable[[], None], ctx: PredictContext, limit: float | None) -> None:
+    worker = _Worker(target)
+    try:
+        worker.join(limit)
+    finally:
+        # Also where an interrupt ends the waiting: the hook still runs in these variables.
+        if late := worker.is_late():
+            ctx.variables.leave_to_late_hook()
+    if late:
         raise HookTimeoutError(f"the hook took longer than hooks_timeout={limit:g} seconds")
+    if worker.failure is not None:
+        raise_unchanged(worker.failure)
+
+
+def raise_unchanged(exc: BaseException) -> NoReturn:
+    """Raise an exception that was caught before, with the context it had then, if any."""
+    context = exc.__context__
+    try:
+        raise exc
+    finally:
+        if context is not None:
+            exc.__context__ = context
 
 
 def _finish(awaitable: Awaitable[None], variables: Context) -> None:
     async def wait() -> None:
         await awaitable
 
-    with asyncio.Runner() as runner:
+    # With a factory the runner leaves the thread's own event loop alone.
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         runner.run(wait(), context=variables)
 
 
@@ -178,31 +201,31 @@ class _Worker:
     """One hook on a thread of its own."""
 
     def __init__(self, target: Callable[[], None]) -> None:
+        self.failure: BaseException | None = None  # what the hook raised, once it is done
         self._target = target
-        self._failure: BaseException | None = None
         self._lock = Lock()
         self._done = False
         self._late = False
         self._thread = Thread(target=self._work, daemon=True, name="drut-hook")
         self._thread.start()
 
-    def result(self, limit: float | None) -> bool:
-        """Wait; raise what the hook raised; return False if it still runs after `limit`."""
+    def join(self, limit: float | None) -> None:
+        """Wait until the hook is done, `limit` seconds at most."""
         self._thread.join(limit)
+
+    def is_late(self) -> bool:
+        """Stop waiting. Whether the hook still runs, in which case it is counted as late."""
         with self._lock:
             if not self._done:
                 self._late = True
                 _LATE.add(1)
-                return False
-        if self._failure is not None:
-            raise self._failure
-        return True
+            return self._late
 
     def _work(self) -> None:
         try:
             self._target()
         except BaseException as exc:  # noqa: BLE001 - raised again on the caller's thread
-            self._failure = exc
+            self.failure = exc
         with self._lock:
             self._done = True
             if self._late:

@@ -13,6 +13,9 @@ CPU: Final = "CPUExecutionProvider"
 CUDA: Final = "CUDAExecutionProvider"
 TENSORRT: Final = "TensorrtExecutionProvider"
 
+PROVIDER_OF: Final = {"cpu": CPU, "cuda": CUDA, "tensorrt": TENSORRT}
+"""The provider that a named device promises."""
+
 _DEVICE: Final = re.compile(r"(auto|cpu|cuda|tensorrt)(?::(\d+))?")
 
 

@@ -23,6 +23,7 @@ from drut.runtimes.base import RuntimeInfo
 from drut.runtimes.devices import (
     CPU,
     CUDA,
+    PROVIDER_OF,
     TENSORRT,
     Device,
     Provider,
@@ -80,10 +81,11 @@ class OrtRuntime:
         device = parse_device(options.device)
         threads = _threads(options)
         providers = _providers(device, options)
+        _require_available(device, providers)
         self._session: Any = _open(graph, providers, _session_options(options, threads))
         self._pid = os.getpid()
         used = self._session.get_providers()
-        effective = _check_device(device, providers, used)
+        effective = _effective_device(device, providers, used)
         parallel = _check_contract(graph, self._session)
         # A pass whose options are all absent of the graph is fed by name, so order is free.
         self._outputs = [spec.name for spec in OUTPUTS]
@@ -197,22 +199,43 @@ def _open(graph: Path, providers: list[Provider], session_options: SessionOption
         ) from exc
 
 
-def _check_device(device: Device, asked: list[Provider], used: list[str]) -> str:
+def _require_available(device: Device, asked: list[Provider]) -> None:
+    """Refuse what this onnxruntime was not built with, before it warns and goes on without."""
+    if not asked:
+        raise InvalidRequestError("providers is empty; name at least one, or leave it out")
+    missing = [name for name, _ in asked if name not in onnxruntime.get_available_providers()]
+    if missing:
+        raise DeviceUnavailableError(
+            f"{missing[0]} is not part of the installed onnxruntime; {_advice()}"
+        )
+    promised = PROVIDER_OF.get(device.kind)
+    if promised is not None and asked[0][0] != promised:
+        raise DeviceUnavailableError(
+            f"device {device.name!r} was asked for, but providers begins with {asked[0][0]}; "
+            "leave one of the two out"
+        )
+
+
+def _effective_device(device: Device, asked: list[Provider], used: list[str]) -> str:
     """Compare what was promised with what runs; the first provider in `used` does the work."""
-    effective = device_of(used[0], device.index)
-    wanted = asked[0][0]
-    if used[0] == wanted:
+    index = int(dict(asked).get(used[0], {}).get("device_id", 0))
+    effective = device_of(used[0], index)
+    if used[0] == asked[0][0]:
         return effective
-    message = (
-        f"{wanted} did not load (the session would run on {used[0]}); installed: "
-        f"{', '.join(conflicting_packages()) or 'no onnxruntime distribution'}. Install the CUDA "
-        "and cuDNN libraries with drut[gpu] and no second onnxruntime beside it"
-    )
+    found = f"{asked[0][0]} did not load (the session would run on {used[0]}); {_advice()}"
     if device.kind == "auto":
-        warnings.warn(f"{message}. Going on with {effective}", RuntimeWarning, stacklevel=3)
+        warnings.warn(f"{found}. Going on with {effective}", RuntimeWarning, stacklevel=3)
         return effective
     raise DeviceUnavailableError(
-        f"device {device.name!r} was asked for, but {message}; or pass device='cpu'"
+        f"device {device.name!r} was asked for, but {found}; or pass device='cpu'"
+    )
+
+
+def _advice() -> str:
+    installed = ", ".join(conflicting_packages()) or "no onnxruntime distribution"
+    return (
+        f"installed: {installed}. Install the CUDA and cuDNN libraries with drut[gpu] and no "
+        "second onnxruntime beside it"
     )
 
 

@@ -1,0 +1,8 @@
+"""`python -m drut`."""
+
+import sys
+
+from drut.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,253 @@
+"""Hooks, spies and agents for the lifecycle tests."""
+
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import drut
+from drut.runtimes.base import Runtime, RuntimeInfo
+from drut.runtimes.ort import OrtOptions, OrtRuntime
+from drut.tensors import MASKED_LOGIT, Batch, Logits
+from graphs import write_graph
+from tiny_checkpoint import checkpoint
+
+NOUL = {"n": {"type": "noul", "instructions": "Is it urgent?"}}
+
+Action = Callable[[drut.PredictContext], Any]
+
+
+def nothing(ctx: drut.PredictContext) -> None:
+    """Do nothing."""
+
+
+class Hook:
+    """Notes all six events as `name.event` in a shared log, then does what it was told to."""
+
+    def __init__(
+        self,
+        log: list[str],
+        name: str = "A",
+        *,
+        start: Action = nothing,
+        error: Action = nothing,
+        end: Action = nothing,
+    ) -> None:
+        self.contexts: list[drut.PredictContext] = []  # of every event, in order
+        self._log = log
+        self._name = name
+        self._actions = {"start": start, "error": error, "end": end}
+
+    def _note(self, event: str, ctx: drut.PredictContext) -> Any:
+        self._log.append(f"{self._name}.{event}")
+        self.contexts.append(ctx)
+        return self._actions.get(event, nothing)(ctx)
+
+    def on_predict_start(self, ctx: drut.PredictContext) -> Any:
+        return self._note("start", ctx)
+
+    def on_predict_end(self, ctx: drut.PredictContext) -> Any:
+        return self._note("end", ctx)
+
+    def on_error(self, ctx: drut.PredictContext) -> Any:
+        return self._note("error", ctx)
+
+    def on_route(self, ctx: drut.PredictContext) -> Any:
+        return self._note("route", ctx)
+
+    def on_load(self, ctx: drut.PredictContext) -> Any:
+        return self._note("load", ctx)
+
+    def on_evict(self, ctx: drut.PredictContext) -> Any:
+        return self._note("evict", ctx)
+
+
+def raising(exc: BaseException) -> Action:
+    """An action that raises."""
+
+    def action(ctx: drut.PredictContext) -> None:
+        raise exc
+
+    return action
+
+
+def skipping(results: Any) -> Action:
+    """An action that answers the call."""
+    return lambda ctx: ctx.skip(results)
+
+
+def setting(**values: Any) -> Action:
+    """An action that writes fields of the context."""
+
+    def action(ctx: drut.PredictContext) -> None:
+        for name, value in values.items():
+            setattr(ctx, name, value)
+
+    return action
+
+
+def noting(into: list[Any], *fields: str) -> Action:
+    """An action that notes what fields of the context are at that moment."""
+    return lambda ctx: into.append(tuple(getattr(ctx, field) for field in fields))
+
+
+class LoggedTokenizer:
+    """A tokenizer that notes `tokenise`, once for calls in a row."""
+
+    def __init__(self, tokenizer: Any, log: list[str]) -> None:
+        self._tokenizer = tokenizer
+        self._log = log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+    def encode(self, text: str) -> list[int]:
+        return self.encode_all([text])[0]
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        if self._log[-1:] != ["tokenise"]:
+            self._log.append("tokenise")
+        return self._tokenizer.encode_all(texts)
+
+
+class LoggedRuntime:
+    """A runtime that notes `forward ROWS`, then calls `before`, then runs the pass."""
+
+    def __init__(self, runtime: Runtime, log: list[str], before: Callable[[Batch], object]) -> None:
+        self.runtime = runtime
+        self._log = log
+        self._before = before
+
+    @property
+    def info(self) -> RuntimeInfo:
+        return self.runtime.info
+
+    def forward(self, batch: Batch) -> Logits:
+        self._log.append(f"forward {len(batch)}")
+        self._before(batch)
+        return self.runtime.forward(batch)
+
+    def close(self) -> None:
+        """Leave the runtime open: other tests share it."""
+
+
+def by_content(batch: Batch) -> Logits:
+    """Logits that differ between states and do not depend on padding."""
+    total = (batch.input_ids * batch.attention_mask).sum(axis=1, keepdims=True)
+    phase = (total % 7).astype(np.float32)
+    options = np.sin(batch.marker_pos.astype(np.float32) + phase)
+    return Logits(
+        np.where(batch.marker_mask, options, np.float32(MASKED_LOGIT)),
+        np.concatenate((np.cos(phase), np.sin(phase)), axis=1),
+    )
+
+
+def make_fake_agent(
+    log: list[str] | None = None,
+    before: Callable[[Batch], object] = lambda batch: None,
+    agent_class: type[drut.Agent] = drut.Agent,
+    **options: Any,
+) -> drut.Agent:
+    """An agent of the tiny checkpoint whose logits come from a function.
+
+    Args:
+        log: where tokenising and forward passes are noted.
+        before: called with every batch before its pass.
+        agent_class: the class to make.
+        **options: of the agent.
+    """
+    return _agent(tiny(), drut.FakeRuntime(by_content), log, before, agent_class, options)
+
+
+def make_onnx_agent(
+    log: list[str] | None = None,
+    before: Callable[[Batch], object] = lambda batch: None,
+    agent_class: type[drut.Agent] = drut.Agent,
+    **options: Any,
+) -> drut.Agent:
+    """The same on ONNX Runtime, with a real graph."""
+    return _agent(*onnx_checkpoint(), log, before, agent_class, options)
+
+
+both_agents = pytest.mark.parametrize(
+    "make_agent",
+    [pytest.param(make_fake_agent, id="fake"), pytest.param(make_onnx_agent, id="onnxruntime")],
+)
+
+
+@cache
+def onnx_checkpoint() -> tuple[drut.Checkpoint, Runtime]:
+    """The tiny checkpoint and a session with its graph, shared by all tests."""
+    with tempfile.TemporaryDirectory() as directory:
+        graph = write_graph(Path(directory, "model.onnx"))
+        return tiny(), OrtRuntime(graph, OrtOptions(device="cpu", threads=1))
+
+
+def together(count: int, work: Callable[[int], Any], timeout: float = 30.0) -> list[Any]:
+    """Run `work(i)` in as many threads, released at once; results or exceptions in order."""
+    gate = threading.Barrier(count)
+    outcomes: list[Any] = [AssertionError("the thread did not end")] * count
+
+    def run(index: int) -> None:
+        gate.wait()
+        try:
+            outcomes[index] = work(index)
+        except BaseException as exc:
+            outcomes[index] = exc
+
+    threads = [threading.Thread(target=run, args=(index,), daemon=True) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout)
+    return outcomes
+
+
+def yes(results: Sequence[Any]) -> list[float]:
+    """Answers to the one yes/no question of `NOUL`."""
+    return [result["answers"]["n"]["noul"] for result in results]
+
+
+def cached(noul: float = 0.25, **usage: int) -> dict[str, Any]:
+    """A result as a cache would hold it."""
+    answer = {"type": "noul", "noul": noul, "confidence": 0.75, "answer_confidence": 0.75}
+    return {"model": "cached", "answers": {"n": answer}, "usage": usage}
+
+
+def context_chain(exc: BaseException | None) -> list[BaseException]:
+    """The exception and its contexts; fails where they form a circle."""
+    chain: list[BaseException] = []
+    while exc is not None:
+        assert all(exc is not each for each in chain), f"a circle of contexts: {chain}"
+        chain.append(exc)
+        exc = exc.__context__
+    return chain
+
+
+def tiny() -> drut.Checkpoint:
+    """The tiny checkpoint. Its temperatures out of range, which warn, are clamped beforehand."""
+    sound = {"noul:2": 1.1, "choice:2": 1.7, "choice:3-5": 0.8, "choice:11+": 0.5, "score:3-5": 5.0}
+    return checkpoint(temperature_by_options=sound)
+
+
+def _agent(
+    checkpoint: drut.Checkpoint,
+    runtime: Runtime,
+    log: list[str] | None,
+    before: Callable[[Batch], object],
+    agent_class: type[drut.Agent],
+    options: dict[str, Any],
+) -> drut.Agent:
+    log = [] if log is None else log
+    spied: Any = LoggedTokenizer(checkpoint.tokenizer, log)
+    return agent_class(
+        replace(checkpoint, tokenizer=spied),
+        runtime=LoggedRuntime(runtime, log, before),
+        **options,
+    )

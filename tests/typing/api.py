@@ -1,0 +1,38 @@
+"""The public API as a user writes it. Never run: mypy reads it."""
+
+from typing import assert_type
+
+import drut
+from drut.schema import Prediction
+
+agent = drut.load("starter", device="cpu", threads=1)
+assert_type(agent, drut.Agent)
+
+QUESTIONS = {
+    "team": {"type": "choice", "instructions": "Which team?", "criteria": ["billing", "tech"]},
+    "urgent": {"type": "noul", "instructions": "Is it urgent?"},
+}
+
+result = agent.predict("It crashes", QUESTIONS)
+assert_type(result, Prediction)
+assert_type(result["usage"]["input_tokens"], int)
+assert_type(agent.predict_batch(["a", {"b": 1}], QUESTIONS, batch_size=8), list[Prediction])
+answer = result["answers"]["urgent"]
+if answer["type"] == "noul":
+    assert_type(answer["noul"], float)
+
+
+class Audit(drut.BaseHook):
+    """A hook as a user writes it."""
+
+    def on_predict_end(self, ctx: drut.PredictContext) -> None:
+        assert_type(ctx.elapsed_ms, float | None)
+
+
+with agent.add_hook(Audit()).hooks_installed(Audit()) as same:
+    assert_type(same, drut.Agent)
+
+try:
+    agent.predict("x", {"q": {"type": "score", "instructions": "?"}})
+except drut.errors.InvalidRequestError as error:
+    assert_type(str(error), str)
