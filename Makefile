@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 .PHONY: demo test check format bench starter clean
 
 demo: $(VENV)/.demo  ## answer three customer messages with the starter checkpoint
-	$(BIN)/drut predict --file examples/messages.txt --preset triage $(if $(TERM),,--json)
+	$(BIN)/drut predict --file examples/messages.txt --preset triage --table
 
 test: $(VENV)/.dev check  ## lint, types, import rules, and every test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

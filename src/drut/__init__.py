@@ -16,15 +16,21 @@ if TYPE_CHECKING:
     from drut.hooks.context import PredictContext
     from drut.hooks.protocol import BaseHook
     from drut.loading import Agent, available_bundles, load
+    from drut.presets import PRESETS, preset
+    from drut.router import Router
+    from drut.routing.decision import RouteDecision
     from drut.runtimes.base import Runtime, RuntimeInfo
     from drut.runtimes.fake import FakeRuntime
 
 __all__ = [
+    "PRESETS",
     "Agent",
     "BaseHook",
     "Checkpoint",
     "FakeRuntime",
     "PredictContext",
+    "RouteDecision",
+    "Router",
     "Runtime",
     "RuntimeInfo",
     "__version__",
@@ -33,27 +39,35 @@ __all__ = [
     "load",
     "open_bundle",
     "open_checkpoint",
+    "preset",
 ]
 
 # Imported at first use, so that `import drut` costs next to nothing.
 _HOMES = {
+    "PRESETS": "drut.presets",
     "Agent": "drut.loading",
     "BaseHook": "drut.hooks.protocol",
     "Checkpoint": "drut.checkpoint.opened",
     "FakeRuntime": "drut.runtimes.fake",
     "PredictContext": "drut.hooks.context",
+    "RouteDecision": "drut.routing.decision",
+    "Router": "drut.router",
     "Runtime": "drut.runtimes.base",
     "RuntimeInfo": "drut.runtimes.base",
     "available_bundles": "drut.loading",
     "load": "drut.loading",
     "open_bundle": "drut.checkpoint.opened",
     "open_checkpoint": "drut.checkpoint.opened",
+    "preset": "drut.presets",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return metadata.version("drut")
+        try:
+            return metadata.version("drut")
+        except metadata.PackageNotFoundError:  # a source tree that was never installed
+            return "0+unknown"
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'drut' has no attribute {name!r}")

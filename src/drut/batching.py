@@ -34,7 +34,7 @@ def collate(rows: Sequence[EncodedRow], *, pad_id: int) -> Batch:
     widths = np.fromiter((len(row.markers) for row in rows), np.int64, len(rows))
     tokens, options = int(lengths.max()), int(widths.max(initial=1))
     real = np.arange(tokens) < lengths[:, None]
-    parallel = rows[0].position_ids is not None
+    parallel = any(row.position_ids is not None for row in rows)
     return Batch(
         input_ids=_padded([row.ids for row in rows], tokens, pad_id),
         attention_mask=real.astype(np.int64),

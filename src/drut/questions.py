@@ -131,12 +131,19 @@ def shorten(value: object, limit: int = 80) -> str:
 def _question_id(question_id: object) -> QuestionId:
     if question_id is None:
         raise InvalidRequestError("a question id is None; use a non-empty string or an integer")
-    blank = isinstance(question_id, str) and not question_id.strip()
-    if blank or not isinstance(question_id, str | int):
+    if not isinstance(question_id, str | int) or not _plain(question_id).strip():
         raise InvalidRequestError(
             f"question id {shorten(question_id)} must be a non-empty string or an integer"
         )
     return question_id
+
+
+def _plain(value: str | int) -> str:
+    """Text of an id; empty for a number too long to be written."""
+    try:
+        return str(value)
+    except ValueError:
+        return ""
 
 
 def _question_type(question_id: QuestionId, definition: QuestionDef) -> QuestionType:

@@ -76,19 +76,20 @@ DEFAULT_POLICY: Final = HookPolicy()
 
 
 class _LateHooks:
-    """Counts hooks that overran their limit and still run, over the whole process."""
+    """Knows the hooks that overran their limit and still run, over the whole process."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._count = 0
+        self._threads: list[Thread] = []
 
-    def add(self, change: int) -> None:
+    def add(self, thread: Thread) -> None:
         with self._lock:
-            self._count += change
+            self._threads.append(thread)
 
     def refuse_if_many(self) -> None:
         with self._lock:
-            count = self._count
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+            count = len(self._threads)
         if count >= MAX_LATE_HOOKS:
             raise HookTimeoutError(
                 f"{count} hooks still run past their hooks_timeout, so no further one is started; "
@@ -156,13 +157,15 @@ def _invoke_timed(
     _run_on_worker(take_turn, ctx, limit)
 
 
-def _run_on_worker(target: Callable[[], None], ctx: PredictContext, limit: float | None) -> None:
-    worker = _Worker(target)
+def _run_on_worker(work: Callable[[], None], ctx: PredictContext, limit: float | None) -> None:
+    worker = _Worker(work)
     try:
+        worker.start()
         worker.join(limit)
     finally:
         # Also where an interrupt ends the waiting: the hook still runs in these variables.
-        if late := worker.is_late():
+        if late := not worker.done:
+            _LATE.add(worker)
             ctx.variables.leave_to_late_hook()
     if late:
         raise HookTimeoutError(f"the hook took longer than hooks_timeout={limit:g} seconds")
@@ -197,36 +200,19 @@ def _loop_is_running() -> bool:
     return True
 
 
-class _Worker:
+class _Worker(Thread):
     """One hook on a thread of its own."""
 
-    def __init__(self, target: Callable[[], None]) -> None:
+    def __init__(self, work: Callable[[], None]) -> None:
+        super().__init__(name="drut-hook", daemon=True)
         self.failure: BaseException | None = None  # what the hook raised, once it is done
-        self._target = target
-        self._lock = Lock()
-        self._done = False
-        self._late = False
-        self._thread = Thread(target=self._work, daemon=True, name="drut-hook")
-        self._thread.start()
+        self.done = False
+        self._work = work
 
-    def join(self, limit: float | None) -> None:
-        """Wait until the hook is done, `limit` seconds at most."""
-        self._thread.join(limit)
-
-    def is_late(self) -> bool:
-        """Stop waiting. Whether the hook still runs, in which case it is counted as late."""
-        with self._lock:
-            if not self._done:
-                self._late = True
-                _LATE.add(1)
-            return self._late
-
-    def _work(self) -> None:
+    def run(self) -> None:
+        """Run the hook and keep what it raises."""
         try:
-            self._target()
+            self._work()
         except BaseException as exc:  # noqa: BLE001 - raised again on the caller's thread
             self.failure = exc
-        with self._lock:
-            self._done = True
-            if self._late:
-                _LATE.add(-1)
+        self.done = True

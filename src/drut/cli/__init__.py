@@ -1,0 +1,1 @@
+"""The command line: `drut predict`, `drut doctor`, `drut export`, `drut bundles`."""

@@ -1,0 +1,49 @@
+"""Fixtures that several folders of tests share."""
+
+import warnings
+from collections.abc import Callable
+
+import pytest
+
+import drut
+from conformance.recording import RecordingRuntime
+from drut.checkpoint.bundle import Bundle
+from drut.checkpoint.opened import Checkpoint, open_bundle, open_checkpoint
+from drut.loading import open_runtime
+from drut.runtimes.base import Runtime
+from exports import CHECKPOINTS, exported
+from golden_values import GOLDEN
+
+__all__ = ["exported"]
+
+RUNTIMES = ("torch", "onnxruntime")
+
+
+@pytest.fixture(scope="session", params=RUNTIMES)
+def golden_agent(
+    request: pytest.FixtureRequest, exported: Callable[[str], Bundle]
+) -> dict[str, tuple[drut.Agent, RecordingRuntime]]:
+    """An agent per golden checkpoint, on each runtime, that remembers what the model saw."""
+    agents = {}
+    for name in CHECKPOINTS:
+        checkpoint, runtime = _open(request.param, name, exported)
+        recording = RecordingRuntime(runtime)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # golden temperatures are clamped
+            # One pass per chunk, as upstream: its batches are compared.
+            agent = drut.Agent(checkpoint, runtime=recording, max_batch_tokens=1 << 40)
+        agents[name] = (agent, recording)
+    return agents
+
+
+def _open(
+    kind: str, name: str, exported: Callable[[str], Bundle]
+) -> tuple[Checkpoint, Runtime]:
+    if kind == "onnxruntime":
+        checkpoint = open_bundle(exported(name))
+        return checkpoint, open_runtime("onnxruntime", checkpoint, device="cpu", threads=1)
+    from drut_export.checkpoint_loading import load_model
+    from drut_export.torch_reference import TorchRuntime
+
+    checkpoint = open_checkpoint(GOLDEN / name)
+    return checkpoint, TorchRuntime(load_model(GOLDEN / name, checkpoint.config))
