@@ -1,0 +1,1 @@
+"""Which language a state is written in."""
