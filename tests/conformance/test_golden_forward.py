@@ -39,7 +39,10 @@ def model(name: str) -> DecisionModel:
 def batch_of(case: dict[str, Any]) -> Batch:
     parallel = PARALLEL_INPUTS[0].name in case
     return Batch(
-        **{spec.name: np.array(case[spec.name], spec.dtype) for spec in graph_inputs(parallel=parallel)}
+        **{
+            spec.name: np.array(case[spec.name], spec.dtype)
+            for spec in graph_inputs(parallel=parallel)
+        }
     )
 
 

@@ -1,0 +1,238 @@
+"""From a checkpoint directory to one more version in a model repository, or nothing at all."""
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from drut.checkpoint.bundle import GRAPH_NAME, Bundle, read_bundle
+from drut.checkpoint.config import CONFIG_NAME, TOKENIZER_DIR, read_config
+from drut.checkpoint.source import LICENSE_FILES
+from drut.checkpoint.tokenizer import (
+    TOKENIZER_CONFIG_NAME,
+    TOKENIZER_NAME,
+    CheckpointTokenizer,
+    read_tokenizer,
+)
+from drut.errors import ExportError, GraphContractError
+from drut.runtimes.ort import OrtOptions, OrtRuntime
+from drut_export.canonical import make_canonical
+from drut_export.checkpoint_loading import load_model
+from drut_export.graph import build_graph, save_graph
+from drut_export.manifest import write_manifest
+from drut_export.modeling import DecisionModel
+from drut_export.pbtxt import CONFIG_PBTXT, GENERATED, render_pbtxt
+from drut_export.precision import Precision, get_precision
+from drut_export.torch_reference import TorchRuntime
+from drut_export.trial_batches import ModelFacts
+from drut_export.verify import VerifyReport, verify
+
+TOKENIZER_FILES: Final = (TOKENIZER_NAME, TOKENIZER_CONFIG_NAME, "special_tokens_map.json")
+STAGING_PREFIX: Final = ".drut-export-"
+
+Progress = Callable[[str], None]
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """What to export as what.
+
+    Args:
+        directory: the checkpoint.
+        name: of the bundle; letters, digits, dot, underscore and dash.
+        repository: the model repository, made if it is not there.
+        precision: a name from `drut_export.precision.PRECISIONS`.
+        version: number of the bundle's version, by default the next free one.
+        source: where the checkpoint came from, for the manifest; by default the directory's name.
+        revision: the source's commit, for the manifest.
+        license_directory: where LICENSE and NOTICE files lie, by default with the checkpoint.
+    """
+
+    directory: Path
+    name: str
+    repository: Path
+    precision: str = "fp32"
+    version: int | None = None
+    source: str | None = None
+    revision: str | None = None
+    license_directory: Path | None = None
+
+
+def export_checkpoint(request: ExportRequest, *, progress: Progress | None = None) -> Bundle:
+    """Export, verify and publish one checkpoint.
+
+    The version appears complete or not at all: it is built beside its place, on the same file
+    system, and moved there in one rename after the graph has been verified.
+
+    Args:
+        request: what to export as what.
+        progress: told in one line what happens next.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be read.
+        VerificationError: the graph does not answer like the checkpoint.
+        ExportError: the bundle cannot be made or written.
+    """
+    say = progress or _say_nothing
+    precision = get_precision(request.precision)
+    target = _target(request)
+    config = read_config(request.directory)
+    tokenizer = read_tokenizer(request.directory)
+    say(f"reading {request.source or request.directory}")
+    model = load_model(request.directory, config)
+    _check_vocabulary(model, tokenizer)
+    try:
+        with _staging(request.repository) as staging:
+            version = staging / target.name
+            version.mkdir()
+            report = _make_graph(model, precision, version, say)
+            say("writing the bundle")
+            _copy_files(request, version)
+            write_manifest(version, _identity(request, target), config, report)
+            pbtxt = render_pbtxt(request.name, parallel=config.parallel, actions=config.actions)
+            (staging / CONFIG_PBTXT).write_text(pbtxt, encoding="utf-8")
+            _publish(staging, target)
+    except OSError as exc:
+        raise ExportError(
+            f"could not write {target} ({exc}); nothing was left behind. "
+            "Make room or choose another repository"
+        ) from exc
+    return read_bundle(target)
+
+
+def _target(request: ExportRequest) -> Path:
+    if _NAME.fullmatch(request.name) is None:
+        raise ExportError(
+            f"{request.name!r} cannot be the name of a bundle; use letters, digits, '.', '_' and "
+            "'-', beginning with a letter or digit"
+        )
+    model = request.repository / request.name
+    taken = _numbers(model)
+    version = request.version if request.version is not None else max(taken, default=0) + 1
+    if version < 1:
+        raise ExportError(f"version {version} is not a positive number")
+    if version in taken:
+        raise ExportError(
+            f"{model / str(version)} exists already; leave the version out for the next free one "
+            f"({max(taken) + 1}), or delete it"
+        )
+    return model / str(version)
+
+
+def _numbers(model: Path) -> list[int]:
+    if not model.is_dir():
+        return []
+    return [int(entry.name) for entry in model.iterdir() if entry.name.isdecimal()]
+
+
+def _make_graph(
+    model: DecisionModel, precision: Precision, directory: Path, say: Progress
+) -> VerifyReport:
+    say("tracing the model")
+    graph = build_graph(model)
+    precision.rewrite(graph)
+    make_canonical(graph)
+    say(f"writing the graph: {precision.summary}")
+    save_graph(graph, directory)
+    del graph
+    runtime = OrtRuntime(directory / GRAPH_NAME, OrtOptions(device="cpu"), precision=precision.name)
+    try:
+        facts = model_facts(model)
+        return verify(TorchRuntime(model), runtime, facts, precision.tolerance, progress=say)
+    finally:
+        runtime.close()
+
+
+def model_facts(model: DecisionModel) -> ModelFacts:
+    """What batches made up for this model depend on."""
+    config: Any = model.encoder.config
+    return ModelFacts(
+        vocabulary=int(config.vocab_size),
+        parallel=model.parallel,
+        window=getattr(config, "local_attention", None),
+        positions=getattr(config, "max_position_embeddings", None),
+    )
+
+
+def _check_vocabulary(model: DecisionModel, tokenizer: CheckpointTokenizer) -> None:
+    known = model_facts(model).vocabulary
+    if tokenizer.vocab_size > known:
+        raise GraphContractError(
+            f"the tokenizer has {tokenizer.vocab_size} ids, the encoder only {known}; "
+            "they do not belong together"
+        )
+
+
+def _identity(request: ExportRequest, target: Path) -> dict[str, Any]:
+    return {
+        "name": request.name,
+        "version": int(target.name),
+        "source": request.source or request.directory.name,
+        "revision": request.revision,
+        "precision": request.precision,
+    }
+
+
+def _copy_files(request: ExportRequest, version: Path) -> None:
+    shutil.copyfile(request.directory / CONFIG_NAME, version / CONFIG_NAME)
+    (version / TOKENIZER_DIR).mkdir()
+    for name in TOKENIZER_FILES:
+        found = request.directory / TOKENIZER_DIR / name
+        if found.is_file():
+            shutil.copyfile(found, version / TOKENIZER_DIR / name)
+    for pattern in LICENSE_FILES:
+        for found in (request.license_directory or request.directory).glob(pattern):
+            if found.is_file():
+                shutil.copyfile(found, version / found.name)
+
+
+@contextmanager
+def _staging(repository: Path) -> Iterator[Path]:
+    """A directory inside the repository that goes away, with all directories made for it."""
+    made = [path for path in (repository, *repository.parents) if not path.exists()]
+    try:
+        repository.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=STAGING_PREFIX, dir=repository) as staging:
+            yield Path(staging)
+    except BaseException:
+        for path in made:
+            _remove_if_empty(path)
+        raise
+
+
+def _publish(staging: Path, target: Path) -> None:
+    model = target.parent
+    fresh = not model.exists()
+    model.mkdir(exist_ok=True)
+    try:
+        if _may_replace(model / CONFIG_PBTXT):
+            (staging / CONFIG_PBTXT).replace(model / CONFIG_PBTXT)
+        if target.exists():
+            raise ExportError(f"{target} was made by somebody else meanwhile; export again")
+        os.rename(staging / target.name, target)
+    except BaseException:
+        if fresh:
+            (model / CONFIG_PBTXT).unlink(missing_ok=True)
+            _remove_if_empty(model)
+        raise
+
+
+def _may_replace(pbtxt: Path) -> bool:
+    return not pbtxt.exists() or pbtxt.read_text(encoding="utf-8").startswith(GENERATED)
+
+
+def _remove_if_empty(directory: Path) -> None:
+    try:
+        directory.rmdir()
+    except OSError:
+        return
+
+
+def _say_nothing(line: str) -> None:
+    """Progress nobody asked for."""

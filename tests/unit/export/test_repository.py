@@ -1,0 +1,250 @@
+import errno
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from drut.checkpoint.bundle import Bundle, read_bundle
+from drut.checkpoint.source import sha256_of, verify_digests
+from drut.errors import (
+    CheckpointNotFoundError,
+    DrutError,
+    ExportError,
+    GraphContractError,
+    VerificationError,
+)
+from drut_export import repository
+from drut_export.pbtxt import GENERATED
+from drut_export.repository import ExportRequest, export_checkpoint
+from exports import CHECKPOINTS
+from golden_values import GOLDEN
+from tiny_checkpoint import TINY, copy_of_tiny
+
+
+def files_below(directory: Path) -> list[str]:
+    return sorted(p.relative_to(directory).as_posix() for p in directory.rglob("*") if p.is_file())
+
+
+def request(directory: Path, checkpoint: Path = TINY, **changes: object) -> ExportRequest:
+    settings: dict[str, object] = {"name": "tiny", "repository": directory, **changes}
+    return ExportRequest(checkpoint, **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_a_bundle_is_complete(name: str, exported: Callable[[str], Bundle]) -> None:
+    bundle = exported(name)
+    assert files_below(bundle.directory) == [
+        "manifest.json",
+        "model.onnx",
+        "rl_agent_config.json",
+        "tokenizer/tokenizer.json",
+        "tokenizer/tokenizer_config.json",
+    ]
+    listed = bundle.manifest["files"]
+    assert sorted(listed) == [f for f in files_below(bundle.directory) if f != "manifest.json"]
+    verify_digests(bundle.directory, {path: facts["sha256"] for path, facts in listed.items()})
+    for path, facts in listed.items():
+        assert (bundle.directory / path).stat().st_size == facts["bytes"]
+    for path in ("rl_agent_config.json", "tokenizer/tokenizer.json"):
+        assert (bundle.directory / path).read_bytes() == (GOLDEN / name / path).read_bytes()
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_the_manifest_says_what_was_made_from_what(
+    name: str, exported: Callable[[str], Bundle]
+) -> None:
+    manifest = exported(name).manifest
+    expected = {
+        "format": 1,
+        "name": name,
+        "version": 1,
+        "source": name,
+        "revision": None,
+        "precision": "fp32",
+        "graph": "model.onnx",
+        "opset": 24,
+        "batch_invariant": True,
+        "option_layout": "parallel" if "parallel" in name else "sequential",
+        "actions": 2,
+        "max_len": 256,
+        "head_max_len": 96,
+        "temperature": [1.3, 0.9, 2.0],
+        "tokenizer_sha256": sha256_of(GOLDEN / name / "tokenizer" / "tokenizer.json"),
+    }
+    assert {key: manifest[key] for key in expected} == expected
+    assert manifest["temperature_by_options"]["choice:11+"] == 0.1006
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", manifest["created"])
+    assert set(manifest["tools"]) == {"torch", "transformers", "onnx", "onnxruntime", "drut"}
+    assert manifest["verification"]["max_probability_difference"] < 1e-4
+    assert manifest["verification"]["equal_choices"] == 1.0
+
+
+def test_versions_count_up_and_old_ones_stay(traced: Path, tmp_path: Path) -> None:
+    first = export_checkpoint(request(tmp_path))
+    before = files_below(first.directory)
+    second = export_checkpoint(request(tmp_path))
+    assert (first.version, second.version) == (1, 2)
+    assert files_below(first.directory) == before
+    assert export_checkpoint(request(tmp_path, version=7)).version == 7
+    assert export_checkpoint(request(tmp_path)).version == 8
+    assert read_bundle(tmp_path / "tiny").version == 8
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny"]
+
+
+def test_an_existing_version_is_never_written_to(traced: Path, tmp_path: Path) -> None:
+    (tmp_path / "tiny" / "2").mkdir(parents=True)
+    with pytest.raises(ExportError, match=r"2 exists already; .* \(3\)"):
+        export_checkpoint(request(tmp_path, version=2))
+    assert not files_below(tmp_path)
+
+
+def test_a_version_that_appears_meanwhile_is_not_written_to(traced: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "tiny" / "1" / "model.onnx"
+
+    def somebody_else_is_faster(line: str) -> None:
+        if "bundle" in line:
+            theirs.parent.mkdir(parents=True)
+            theirs.write_bytes(b"theirs")
+
+    with pytest.raises(ExportError, match="meanwhile"):
+        export_checkpoint(request(tmp_path), progress=somebody_else_is_faster)
+    assert theirs.read_bytes() == b"theirs"
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "../up", "-x", ".hidden", "ä", "a b", "a\n"]
+)
+def test_names_that_are_no_directory_names_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="cannot be the name"):
+        export_checkpoint(request(tmp_path / "repository", name=name))
+    assert not (tmp_path / "repository").exists()
+
+
+@pytest.mark.parametrize("version", [0, -1])
+def test_versions_are_positive(version: int, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="positive"):
+        export_checkpoint(request(tmp_path, version=version))
+
+
+def test_source_and_revision_are_recorded(traced: Path, tmp_path: Path) -> None:
+    bundle = export_checkpoint(request(tmp_path, source="org/repo", revision="abc123"))
+    assert (bundle.manifest["source"], bundle.manifest["revision"]) == ("org/repo", "abc123")
+
+
+def test_licences_travel_with_the_bundle(traced: Path, tmp_path: Path) -> None:
+    checkpoint = copy_of_tiny(tmp_path / "checkpoint")
+    for name in ("LICENSE", "NOTICE.txt", "README.md"):
+        (checkpoint / name).write_text(name, encoding="utf-8")
+    bundle = export_checkpoint(request(tmp_path / "repository", checkpoint))
+    assert {"LICENSE", "NOTICE.txt"} <= set(bundle.manifest["files"])
+    assert not (bundle.directory / "README.md").exists()
+
+
+def test_an_edited_config_is_left_alone_and_a_generated_one_renewed(
+    traced: Path, tmp_path: Path
+) -> None:
+    export_checkpoint(request(tmp_path))
+    pbtxt = tmp_path / "tiny" / "config.pbtxt"
+    generated = pbtxt.read_text(encoding="utf-8")
+    assert generated.startswith(GENERATED)
+    pbtxt.write_text(generated + "# stale\n", encoding="utf-8")
+    export_checkpoint(request(tmp_path))
+    assert pbtxt.read_text(encoding="utf-8") == generated
+    pbtxt.write_text("# mine\n", encoding="utf-8")
+    export_checkpoint(request(tmp_path))
+    assert pbtxt.read_text(encoding="utf-8") == "# mine\n"
+
+
+def fail_on(word: str, error: BaseException) -> Callable[[str], None]:
+    def progress(line: str) -> None:
+        if word in line:
+            raise error
+
+    return progress
+
+
+@pytest.mark.parametrize(
+    ("word", "fresh"),
+    [("tracing", True), ("writing the graph", True), ("3 rows", True), ("bundle", False)],
+)
+def test_an_interrupted_export_leaves_nothing(
+    traced: Path, tmp_path: Path, word: str, fresh: bool
+) -> None:
+    target = tmp_path / "deep" / "repository"
+    if not fresh:
+        export_checkpoint(request(target))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(KeyboardInterrupt):
+        export_checkpoint(request(target), progress=fail_on(word, KeyboardInterrupt()))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("step", ["save_graph", "write_manifest", "render_pbtxt"])
+def test_a_full_disk_is_an_export_error_and_leaves_nothing(
+    traced: Path, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(repository, step, full)
+    with pytest.raises(ExportError, match="No space left on device"):
+        export_checkpoint(request(tmp_path / "repository"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failing_rename_leaves_nothing(
+    traced: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr(repository.os, "rename", refuse)
+    with pytest.raises(ExportError, match="read-only"):
+        export_checkpoint(request(tmp_path / "repository"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_graph_that_answers_otherwise_is_not_published(traced: Path, tmp_path: Path) -> None:
+    # Random weights are far from an int8 grid, and nothing trained this model to bear that.
+    with pytest.raises(VerificationError, match=r"worst shape: \d rows x"):
+        export_checkpoint(request(tmp_path / "repository", precision="int8-weights"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_graph_of_other_weights_is_not_published(
+    exported: Callable[[str], Bundle], tmp_path: Path, traced: Path
+) -> None:
+    checkpoint = copy_of_tiny(tmp_path / "checkpoint", GOLDEN / "tiny-checkpoint-128")
+    with pytest.raises(VerificationError):
+        export_checkpoint(request(tmp_path / "repository", checkpoint))
+    assert not (tmp_path / "repository").exists()
+
+
+def test_a_tokenizer_with_more_ids_than_the_encoder_is_refused(tmp_path: Path) -> None:
+    checkpoint = copy_of_tiny(tmp_path / "checkpoint")
+    path = checkpoint / "tokenizer" / "tokenizer.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    last = max(content["model"]["vocab"].values())
+    content["model"]["vocab"]["zzz-new"] = last + 1
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(GraphContractError, match="868 ids, the encoder only 867"):
+        export_checkpoint(request(tmp_path / "repository", checkpoint))
+
+
+@pytest.mark.parametrize("name", ["rl_agent_config.json", "tokenizer", "model.safetensors"])
+def test_an_incomplete_checkpoint_is_refused_before_anything_is_made(
+    name: str, tmp_path: Path
+) -> None:
+    checkpoint = copy_of_tiny(tmp_path / "checkpoint")
+    (checkpoint / name).rename(tmp_path / "gone")
+    with pytest.raises(CheckpointNotFoundError):
+        export_checkpoint(request(tmp_path / "repository", checkpoint))
+    assert not (tmp_path / "repository").exists()
+
+
+def test_an_unknown_precision_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(DrutError, match="no precision"):
+        export_checkpoint(request(tmp_path, tmp_path / "nowhere", precision="int4"))
