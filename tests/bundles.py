@@ -3,11 +3,12 @@
 import hashlib
 import json
 import shutil
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from drut.checkpoint.config import CONFIG_NAME, TOKENIZER_DIR
-from graphs import write_graph
+from graphs import decision_model
 from tiny_checkpoint import TINY
 
 
@@ -27,7 +28,7 @@ def write_bundle(
     config["temperature_by_options"] = {}  # the golden ones are out of range, which warns
     (directory / CONFIG_NAME).write_text(json.dumps(config), encoding="utf-8")
     shutil.copytree(source / TOKENIZER_DIR, directory / TOKENIZER_DIR)
-    write_graph(directory / "model.onnx", parallel=parallel)
+    (directory / "model.onnx").write_bytes(_graph(parallel))
     files = {
         path.relative_to(directory).as_posix(): {
             "sha256": sha256(path),
@@ -52,3 +53,8 @@ def write_bundle(
 
 def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@cache
+def _graph(parallel: bool) -> bytes:
+    return decision_model(parallel=parallel).SerializeToString()

@@ -36,9 +36,7 @@ def golden_agent(
     return agents
 
 
-def _open(
-    kind: str, name: str, exported: Callable[[str], Bundle]
-) -> tuple[Checkpoint, Runtime]:
+def _open(kind: str, name: str, exported: Callable[[str], Bundle]) -> tuple[Checkpoint, Runtime]:
     if kind == "onnxruntime":
         checkpoint = open_bundle(exported(name))
         return checkpoint, open_runtime("onnxruntime", checkpoint, device="cpu", threads=1)

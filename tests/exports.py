@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from drut.checkpoint.bundle import Bundle, read_bundle
-from drut_export.repository import ExportRequest, export_checkpoint
 from golden_values import GOLDEN
 
 ROOT = Path(__file__).parents[1]
@@ -41,6 +40,9 @@ def export_once(checkpoint: Path, cache: Path, precision: str = "fp32") -> Bundl
     Workers that come at the same time both export; the first one to finish is kept. No locks:
     a directory appears under its final name by one rename.
     """
+    # Imported here: most tests need neither torch nor transformers.
+    from drut_export.repository import ExportRequest, export_checkpoint
+
     done = cache / f"export-{_key(checkpoint, precision)}"
     if not done.exists():
         repository = cache / f"exporting-{uuid.uuid4().hex}"

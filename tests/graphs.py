@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from drut.tensors import MASKED_LOGIT, OUTPUTS, TensorSpec, graph_inputs
 
@@ -31,18 +32,19 @@ def decision_model(
 
     A logit is (sum of the real ids + question type + marker position) mod 7, so that every input
     matters and padding does not; act logits are the number of real tokens. A graph whose inputs
-    are not those of the contract returns constants.
+    are not those of the contract returns constants. With a text as `actions` the act head is as
+    wide as a row, so its width is not known from the file.
     """
     declared = graph_inputs(parallel=parallel) if inputs is None else inputs
     sound = {spec.name: spec for spec in declared}.items() >= {
         spec.name: spec for spec in graph_inputs(parallel=False)
     }.items()
-    nodes = _computing() if sound else _constants()
+    nodes = _computing(actions) if sound else _constants()
     initialisers = [
-        helper.make_tensor("masked", TensorProto.FLOAT, [], [MASKED_LOGIT]),
-        helper.make_tensor("last_axis", TensorProto.INT64, [1], [1]),
-        helper.make_tensor("seven", TensorProto.INT64, [], [7]),
-        helper.make_tensor("one_row", TensorProto.FLOAT, [1, 2], [0.0, 0.0]),
+        numpy_helper.from_array(np.float32(MASKED_LOGIT), "masked"),
+        numpy_helper.from_array(np.asarray([1], np.int64), "last_axis"),
+        numpy_helper.from_array(np.int64(7), "seven"),
+        numpy_helper.from_array(np.zeros((1, 2), np.float32), "one_row"),
     ]
     nodes += [
         _cast("logits_f32", "logits", outputs, "logits"),
@@ -66,7 +68,8 @@ def write_graph(path: Path, **options: object) -> Path:
     return path
 
 
-def _computing() -> list[onnx.NodeProto]:
+def _computing(actions: int | str) -> list[onnx.NodeProto]:
+    width = "one_row" if isinstance(actions, int) else "mask_f32"
     return [
         helper.make_node("Mul", ["input_ids", "attention_mask"], ["real_ids"]),
         helper.make_node("ReduceSum", ["real_ids", "last_axis"], ["of_row"], keepdims=1),
@@ -78,7 +81,8 @@ def _computing() -> list[onnx.NodeProto]:
         helper.make_node("Where", ["marker_mask", "scores", "masked"], ["logits_f32"]),
         helper.make_node("ReduceSum", ["attention_mask", "last_axis"], ["length"], keepdims=1),
         helper.make_node("Cast", ["length"], ["length_f32"], to=TensorProto.FLOAT),
-        helper.make_node("Add", ["length_f32", "one_row"], ["act_f32"]),
+        helper.make_node("Cast", ["attention_mask"], ["mask_f32"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["length_f32", width], ["act_f32"]),
     ]
 
 

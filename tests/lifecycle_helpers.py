@@ -1,9 +1,11 @@
 """Hooks, spies and agents for the lifecycle tests."""
 
-import tempfile
+import asyncio
+import inspect
 import threading
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,13 @@ import drut
 from drut.runtimes.base import Runtime, RuntimeInfo
 from drut.runtimes.ort import OrtOptions, OrtRuntime
 from drut.tensors import MASKED_LOGIT, Batch, Logits
-from graphs import write_graph
+from exports import export_once
+from golden_values import GOLDEN
 from tiny_checkpoint import checkpoint
 
 NOUL = {"n": {"type": "noul", "instructions": "Is it urgent?"}}
+
+EXPORTS: list[Path] = []  # where exports of this test run are kept; set by conftest.py
 
 Action = Callable[[drut.PredictContext], Any]
 
@@ -66,6 +71,60 @@ class Hook:
 
     def on_evict(self, ctx: drut.PredictContext) -> Any:
         return self._note("evict", ctx)
+
+
+class AsyncHook(Hook):
+    """A hook whose predict events are coroutines. Actions may be, too."""
+
+    async def on_predict_start(self, ctx: drut.PredictContext) -> None:
+        await self._later("start", ctx)
+
+    async def on_predict_end(self, ctx: drut.PredictContext) -> None:
+        await self._later("end", ctx)
+
+    async def on_error(self, ctx: drut.PredictContext) -> None:
+        await self._later("error", ctx)
+
+    async def _later(self, event: str, ctx: drut.PredictContext) -> None:
+        await asyncio.sleep(0)
+        outcome = self._note(event, ctx)
+        if inspect.isawaitable(outcome):
+            await outcome
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One way in which hooks run. `hook` makes them, `run` makes the call."""
+
+    hook: type[Hook] = Hook
+    limit: float | None = None  # seconds per hook
+    inside_loop: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the agent."""
+        return {"hooks_timeout": self.limit}
+
+    def run(self, work: Callable[[], Any]) -> Any:
+        """Call `work` directly, or from a coroutine."""
+        if not self.inside_loop:
+            return work()
+
+        async def inside() -> Any:
+            return work()
+
+        return asyncio.run(inside())
+
+
+MODES = {
+    "plain": Mode(),
+    "timed": Mode(limit=20.0),
+    "async": Mode(AsyncHook),
+    "async timed": Mode(AsyncHook, limit=20.0),
+    "async in a loop": Mode(AsyncHook, inside_loop=True),
+    "async timed in a loop": Mode(AsyncHook, limit=20.0, inside_loop=True),
+}
+every_mode = pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 
 
 def raising(exc: BaseException) -> Action:
@@ -183,10 +242,9 @@ both_agents = pytest.mark.parametrize(
 
 @cache
 def onnx_checkpoint() -> tuple[drut.Checkpoint, Runtime]:
-    """The tiny checkpoint and a session with its graph, shared by all tests."""
-    with tempfile.TemporaryDirectory() as directory:
-        graph = write_graph(Path(directory, "model.onnx"))
-        return tiny(), OrtRuntime(graph, OrtOptions(device="cpu", threads=1))
+    """The tiny checkpoint and a session with its exported graph, shared by all tests."""
+    bundle = export_once(GOLDEN / "tiny-checkpoint", EXPORTS[-1])
+    return tiny(), OrtRuntime(bundle.graph, OrtOptions(device="cpu", threads=1))
 
 
 def together(count: int, work: Callable[[int], Any], timeout: float = 30.0) -> list[Any]:
@@ -207,6 +265,14 @@ def together(count: int, work: Callable[[int], Any], timeout: float = 30.0) -> l
     for thread in threads:
         thread.join(timeout)
     return outcomes
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Wait for another thread to get somewhere."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.005)
 
 
 def yes(results: Sequence[Any]) -> list[float]:

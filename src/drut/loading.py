@@ -130,13 +130,17 @@ class Agent(DecisionAgent):
         super().__init__(checkpoint, pipeline, installed, concurrent=hooks_concurrent)
 
 
-def load(model_id_or_path: str | Path | Checkpoint = DEFAULT_CHECKPOINT, **options: Any) -> Agent:
+def load(
+    model_id_or_path: str | Path | Checkpoint = DEFAULT_CHECKPOINT,
+    device: str | None = None,
+    **options: Any,
+) -> Agent:
     """Open a checkpoint and return its agent. Takes the arguments of `Agent`.
 
     >>> agent = drut.load("starter")
     >>> agent.predict("The app crashes", {"urgent": {"type": "noul", "instructions": "Urgent?"}})
     """
-    return Agent(model_id_or_path, **options)
+    return Agent(model_id_or_path, device, **options)
 
 
 def open_by_name(

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conformance.golden_compare import differences
-from golden_values import GOLDEN, golden_cases, restore
 
+from conformance.golden_compare import differences
 from drut.checkpoint.config import CheckpointConfig, read_config
 from drut.decoding.answers import decode_answers
 from drut.decoding.calibration import (
@@ -25,6 +24,7 @@ from drut.decoding.probabilities import entropy_confidence
 from drut.errors import CheckpointFormatError
 from drut.questions import Question, parse_question
 from drut.tensors import Logits
+from golden_values import GOLDEN, golden_cases, restore
 
 FUNCTIONS = json.loads((GOLDEN / "functions.json").read_text(encoding="utf-8"))
 KINDS = ("choice", "score", "noul")

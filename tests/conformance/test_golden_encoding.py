@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from golden_values import GOLDEN, golden_cases, restore
 
 from drut.checkpoint.tokenizer import CheckpointTokenizer, read_tokenizer
 from drut.encoding.sequence import Encoder, TokenBudget
 from drut.errors import OptionsTruncatedError
 from drut.questions import parse_question
+from golden_values import GOLDEN, golden_cases, restore
 
 CASES = golden_cases("encoding.json")
 

@@ -8,6 +8,6 @@ def is_inside(relative: object) -> bool:
     if not isinstance(relative, str) or not relative:
         return False
     for path in (PurePosixPath(relative), PureWindowsPath(relative)):
-        if path.is_absolute() or path.drive or ".." in path.parts:
+        if path.anchor or ".." in path.parts:
             return False
     return True

@@ -14,6 +14,9 @@ from drut.errors import CheckpointFormatError, CheckpointNotFoundError, InvalidT
 
 TOKENIZER_NAME: Final = "tokenizer.json"
 TOKENIZER_CONFIG_NAME: Final = "tokenizer_config.json"
+PARALLEL_CHARACTERS: Final = 8192
+"""Characters from which texts are tokenised on several threads."""
+
 _SPECIAL: Final = ("cls_token", "sep_token", "mask_token", "pad_token")
 
 
@@ -62,12 +65,18 @@ class CheckpointTokenizer:
         return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of several texts in one call, which releases the interpreter lock."""
+        """Token ids of several texts; the interpreter lock is free meanwhile."""
+        # Handing a few short texts to the thread pool takes longer than reading them.
+        together = len(texts) if sum(map(len, texts)) > PARALLEL_CHARACTERS else 1
+        ids: list[list[int]] = []
         try:
-            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+            for start in range(0, len(texts), together or 1):
+                part = list(texts[start : start + together])
+                encodings = self._tokenizer.encode_batch_fast(part, add_special_tokens=False)
+                ids += [encoding.ids for encoding in encodings]
         except (TypeError, UnicodeEncodeError) as exc:
             raise InvalidTextError(_surrogate_message(texts)) from exc
-        return [encoding.ids for encoding in encodings]
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, special tokens kept."""

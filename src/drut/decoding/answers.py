@@ -25,6 +25,9 @@ from drut.tensors import Bool, Float32, Logits
 MODEL_FAMILY = "laya-rl-agent"
 """Value of a result's `model`: the family's name on the wire, whichever checkpoint answered."""
 
+LARGEST_LOGIT = 1e30
+"""Beyond it, dividing by a temperature may overflow; no sound graph comes near."""
+
 DIGITS = 4
 """Decimals of every number in an answer."""
 
@@ -116,8 +119,8 @@ def state_usage(per_question: dict[QuestionId, QuestionUsage]) -> Usage:
 
 def _require_finite(logits: Logits, mask: Bool, questions: Sequence[Question]) -> None:
     options, actions = logits
-    sound = np.isfinite(options) | ~mask
-    good = sound.all(axis=1) & np.isfinite(actions).all(axis=1)
+    sound = (np.abs(options) < LARGEST_LOGIT) | ~mask
+    good = sound.all(axis=1) & (np.abs(actions) < LARGEST_LOGIT).all(axis=1)
     if not good.all():
         bad = questions[int(np.flatnonzero(~good)[0])]
         raise NonFiniteOutputError(

@@ -26,13 +26,15 @@ class Gate:
         kind = answer.get("type")
         if kind not in ("choice", "score", "noul"):
             return self.default
-        options = 2 if kind == "noul" else len(answer.get("probabilities") or ())
+        shares = answer.get("probabilities")
+        options = len(shares) if isinstance(shares, Mapping) and kind != "noul" else 2
         return self.by_bucket.get(bucket(kind, options), self.default)
 
     def apply(self, results: Sequence[Any]) -> None:
         """Write the verdict into every answer, in place; an earlier verdict is replaced."""
         for result in results:
-            for answer in result.get("answers", {}).values():
+            answers = result.get("answers")
+            for answer in answers.values() if isinstance(answers, Mapping) else ():
                 if isinstance(answer, dict):
                     self._judge(answer)
 

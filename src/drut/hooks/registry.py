@@ -4,7 +4,7 @@ import math
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Lock
+from threading import TIMEOUT_MAX, Lock
 from typing import Any, Self
 
 from drut.errors import InvalidRequestError
@@ -52,13 +52,13 @@ def parse_timeout(value: object) -> float | None:
         return None
     try:
         seconds = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         seconds = math.nan
     if not (math.isfinite(seconds) and seconds > 0):
         raise InvalidRequestError(
             f"hooks_timeout must be a positive number of seconds or None, got {value!r}"
         )
-    return seconds
+    return min(seconds, TIMEOUT_MAX)
 
 
 class HookOwner:
