@@ -234,6 +234,17 @@ class DecisionAgent(HookOwner):
         rooms = [self._pipeline.encoder.state_room(head, asked.budget) for head in asked.heads]
         return min(rooms, default=asked.budget.max_len)
 
+    def warmup(self, shapes: Sequence[tuple[int, int, int]] = ((1, 64, 3), (4, 128, 5))) -> float:
+        """Run batches of made-up rows, so that the first real call is not the slow one.
+
+        Args:
+            shapes: rows, tokens and options of each batch.
+
+        Returns:
+            Seconds it took. No hook runs.
+        """
+        return self._pipeline.warm_up(shapes)
+
     def close(self) -> None:
         """Free the runtime's session; later calls raise `RuntimeClosedError`."""
         self.runtime.close()

@@ -50,6 +50,27 @@ def collate(rows: Sequence[EncodedRow], *, pad_id: int) -> Batch:
     )
 
 
+def made_up(shape: tuple[int, int, int], *, pad_id: int, parallel: bool) -> Batch:
+    """A batch that says nothing, for warming a runtime up.
+
+    Args:
+        shape: rows, tokens, options.
+        pad_id: token id that fills it.
+        parallel: whether the graph takes the parallel layout.
+    """
+    rows, tokens, options = shape
+    layout = np.zeros((rows, tokens), np.int64) if parallel else None
+    return Batch(
+        input_ids=np.full((rows, tokens), pad_id, np.int64),
+        attention_mask=np.ones((rows, tokens), np.int64),
+        marker_pos=np.zeros((rows, options), np.int64),
+        marker_mask=np.ones((rows, options), np.bool_),
+        qtype=np.zeros(rows, np.int64),
+        position_ids=layout,
+        option_ids=layout,
+    )
+
+
 def _padded(pieces: Sequence[Int64], width: int, fill: int) -> Int64:
     rectangle = np.full((len(pieces), width), fill, np.int64)
     for row, piece in zip(rectangle, pieces, strict=True):

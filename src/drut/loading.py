@@ -6,7 +6,7 @@ This is the only module that knows concrete runtimes; everything below it is han
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 from drut import settings
 from drut.agent import DecisionAgent
@@ -64,7 +64,7 @@ class Agent(DecisionAgent):
         threads: of one forward pass; None: `DRUT_THREADS`, or the processors of this container.
         providers: execution providers with their options, instead of what `device` implies.
         provider_options: further options per execution provider.
-        session_options: function that changes ONNX Runtime's session options in place.
+        session_options: ONNX Runtime's session options, or a function that changes ours in place.
         max_batch_tokens: padded tokens of one forward pass at most; a longer row runs alone.
         neutralise_specials: read the text of special tokens in states as plain text.
         unknown_keys: whether an unknown key of a question is an `error` or is `ignore`d.
@@ -73,6 +73,14 @@ class Agent(DecisionAgent):
         CheckpointError: no such checkpoint, or a damaged one.
         RuntimeUnavailableError: it cannot run here, or not on the named device.
     """
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Remember the arguments: an agent is pickled as what it was opened with."""
+        agent = super().__new__(cls)
+        agent._opened_with = (args, options)
+        return agent
+
+    _opened_with: tuple[tuple[Any, ...], dict[str, Any]]
 
     def __init__(
         self,
@@ -129,6 +137,10 @@ class Agent(DecisionAgent):
         )
         super().__init__(checkpoint, pipeline, installed, concurrent=hooks_concurrent)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        args, options = self._opened_with
+        return _reopen, (type(self), args, options)
+
 
 def load(
     model_id_or_path: str | Path | Checkpoint = DEFAULT_CHECKPOINT,
@@ -141,6 +153,10 @@ def load(
     >>> agent.predict("The app crashes", {"urgent": {"type": "noul", "instructions": "Urgent?"}})
     """
     return Agent(model_id_or_path, device, **options)
+
+
+def _reopen(kind: type[Agent], args: tuple[Any, ...], options: dict[str, Any]) -> Agent:
+    return kind(*args, **options)
 
 
 def open_by_name(

@@ -1,12 +1,13 @@
 """Encode, plan, forward, decode: what happens between the start hooks and the end hooks."""
 
+import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 
-from drut.batching import collate, plan_batches
+from drut.batching import collate, made_up, plan_batches
 from drut.checkpoint.opened import Checkpoint
 from drut.decoding.answers import decode_answers, empty_prediction, prediction
 from drut.decoding.calibration import Calibration
@@ -122,6 +123,18 @@ class Pipeline:
                 "checkpoint's encoder has; use predict_long for longer states"
             )
         return TokenBudget(max_len, head_max_len)
+
+    def warm_up(self, shapes: Sequence[tuple[int, int, int]]) -> float:
+        """Run one batch of padding per shape of rows, tokens and options; returns seconds."""
+        start = time.perf_counter()
+        for rows, tokens, options in shapes:
+            for name, size in (("rows", rows), ("tokens", tokens), ("options", options)):
+                whole_number(name, size, least=1)
+            batch = made_up(
+                (rows, tokens, options), pad_id=self._pad_id, parallel=self._config.parallel
+            )
+            self.runtime.forward(batch)
+        return time.perf_counter() - start
 
     def _chunks(
         self, states: list[State], asked: _Asked, options: InferenceOptions

@@ -1,9 +1,11 @@
 import json
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 
 import drut
@@ -436,3 +438,39 @@ def test_nothing_is_written_into_a_bundle(repository: Path):
     before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
     load("tiny", model_repository=repository).predict("x", NOUL)
     assert before == {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
+
+
+def test_an_agent_is_pickled_as_what_it_was_opened_with(repository: Path):
+    write_bundle(repository, "tiny")
+    with load("tiny", "cpu", model_repository=repository, threads=1) as agent:
+        copy = pickle.loads(pickle.dumps(agent))
+    with copy:
+        assert copy.describe() == agent.describe()
+        assert copy.runtime is not agent.runtime
+        assert copy.predict("x", NOUL)["answers"].keys() == NOUL.keys()
+
+
+def test_warming_up_runs_the_shapes_and_no_hook():
+    runtime = FakeRuntime()
+
+    def told(ctx: drut.PredictContext) -> None:
+        raise AssertionError("a hook ran")
+
+    with pytest.warns(RuntimeWarning, match="temperatures"):
+        agent = Agent(checkpoint(), runtime=runtime, on_predict_start=told)
+    assert agent.warmup([(1, 8, 2), (3, 5, 4)]) >= 0
+    assert [(*batch.input_ids.shape, batch.marker_pos.shape[1]) for batch in runtime.batches] == [
+        (1, 8, 2),
+        (3, 5, 4),
+    ]
+    with pytest.raises(InvalidRequestError, match="tokens must be at least 1"):
+        agent.warmup([(1, 0, 2)])
+
+
+def test_session_options_of_the_callers_own_are_used_as_they_are(repository: Path):
+    write_bundle(repository, "tiny")
+    own = onnxruntime.SessionOptions()
+    own.intra_op_num_threads = 3
+    with load("tiny", "cpu", model_repository=repository, session_options=own) as agent:
+        used = agent.runtime.session.get_session_options()
+        assert used.intra_op_num_threads == 3

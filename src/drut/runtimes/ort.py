@@ -53,7 +53,8 @@ class OrtOptions:
     threads: int | None = None  # of one forward pass on the CPU; None: the usable processors
     providers: Sequence[str | Provider] | None = None  # instead of what the device implies
     provider_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    session_options: Callable[[SessionOptions], None] | None = None  # changes them in place
+    # Used as they are, or a function that changes ours in place.
+    session_options: SessionOptions | Callable[[SessionOptions], None] | None = None
     spinning: bool = False  # busy-waiting threads: faster alone, slower beside anything else
 
 
@@ -172,6 +173,8 @@ def _providers(device: Device, options: OrtOptions) -> list[Provider]:
 
 
 def _session_options(options: OrtOptions, threads: int) -> SessionOptions:
+    if isinstance(options.session_options, onnxruntime.SessionOptions):
+        return options.session_options
     made = onnxruntime.SessionOptions()
     made.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     made.intra_op_num_threads = threads
