@@ -48,9 +48,6 @@ def test_an_example_is_short_and_runs_as_a_script(
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 60
 
 
-# The cache
-
-
 def cache(size: int = 1024) -> Any:
     return example("cache").AnswerCache(size)
 
@@ -174,9 +171,6 @@ def test_the_cache_answers_a_document() -> None:
     assert not [entry for entry in log[passes:] if entry.startswith("forward")]
 
 
-# Redaction
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -212,9 +206,6 @@ def test_redact_leaves_refusing_to_the_agent(states: Any) -> None:
         make_fake_agent(hooks=example("redact").Redact()).predict_batch(states, NOUL)
 
 
-# Audit
-
-
 def test_audit_writes_one_line_per_request_without_its_text() -> None:
     stream = io.StringIO()
     hook = Hook([])
@@ -245,9 +236,6 @@ def test_audit_lines_of_many_threads_do_not_mix() -> None:
     together(8, lambda index: [agent.predict("a", NOUL) for _ in range(10)])
     records = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert len({record["run_id"] for record in records}) == 80
-
-
-# The guard
 
 
 def test_guard_refuses_by_its_own_question_and_lets_the_rest_through() -> None:

@@ -13,22 +13,22 @@ from drut.checkpoint.config import TOKENIZER_DIR, CheckpointConfig
 from drut.checkpoint.source import sha256_of
 from drut.checkpoint.tokenizer import TOKENIZER_NAME
 from drut_export.graph import OPSET
-from drut_export.verify import VerifyReport
+from drut_export.verify_report import VerifyReport
 
 TOOLS: Final = ("torch", "transformers", "onnx", "onnxruntime", "drut")
 
 
-def write_manifest(
+def make_manifest(
     directory: Path,
     identity: Mapping[str, Any],
     config: CheckpointConfig,
     report: VerifyReport,
-) -> None:
-    """Write `manifest.json` about the files that lie in a bundle directory.
+) -> dict[str, Any]:
+    """Content of `manifest.json` about the files that lie in a bundle directory.
 
     Args:
         directory: the finished bundle but for the manifest.
-        identity: name, version, source, revision and precision.
+        identity: name, version, source, revision and precision; the version may still change.
         config: the checkpoint's settings.
         report: figures of the verification.
     """
@@ -40,7 +40,7 @@ def write_manifest(
         for path in sorted(directory.rglob("*"))
         if path.is_file()
     }
-    manifest = {
+    return {
         "format": MANIFEST_FORMAT,
         **identity,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -58,6 +58,10 @@ def write_manifest(
         "tools": {name: _version(name) for name in TOOLS},
         "files": files,
     }
+
+
+def write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
+    """Write `manifest.json`, or write it anew."""
     text = json.dumps(manifest, indent=2, ensure_ascii=False)
     (directory / MANIFEST_NAME).write_text(text + "\n", encoding="utf-8")
 

@@ -1,11 +1,7 @@
 """From a checkpoint directory to one more version in a model repository, or nothing at all."""
 
-import os
-import re
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,19 +20,21 @@ from drut.runtimes.ort import OrtOptions, OrtRuntime
 from drut_export.canonical import make_canonical
 from drut_export.checkpoint_loading import load_model
 from drut_export.graph import build_graph, save_graph
-from drut_export.manifest import write_manifest
+from drut_export.manifest import make_manifest, write_manifest
 from drut_export.modeling import DecisionModel
-from drut_export.pbtxt import CONFIG_PBTXT, GENERATED, render_pbtxt
+from drut_export.pbtxt import CONFIG_PBTXT, render_pbtxt
 from drut_export.precision import Precision, get_precision
+from drut_export.publishing import check_target, publish, staging_directory
+from drut_export.report import write_report
 from drut_export.torch_reference import TorchRuntime
-from drut_export.trial_batches import ModelFacts
-from drut_export.verify import VerifyReport, verify
+from drut_export.trial_batches import ModelFacts, TrialCase
+from drut_export.trial_texts import text_cases
+from drut_export.verify import verify
+from drut_export.verify_report import VerifyReport
 
 TOKENIZER_FILES: Final = (TOKENIZER_NAME, TOKENIZER_CONFIG_NAME, "special_tokens_map.json")
-STAGING_PREFIX: Final = ".drut-export-"
 
 Progress = Callable[[str], None]
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,58 +79,46 @@ def export_checkpoint(request: ExportRequest, *, progress: Progress | None = Non
     """
     say = progress or _say_nothing
     precision = get_precision(request.precision)
-    target = _target(request)
+    check_target(request.repository, request.name, request.version)
     config = read_config(request.directory)
     tokenizer = read_tokenizer(request.directory)
     say(f"reading {request.source or request.directory}")
     model = load_model(request.directory, config)
     _check_vocabulary(model, tokenizer)
     try:
-        with _staging(request.repository) as staging:
-            version = staging / target.name
-            version.mkdir()
-            report = _make_graph(model, precision, version, say)
+        with staging_directory(request.repository) as staging:
+            staged = staging / request.name
+            version = staged / "unnumbered"
+            version.mkdir(parents=True)
+            facts = model_facts(model)
+            texts = text_cases(config, tokenizer, positions=facts.positions)
+            report = _make_graph(model, precision, version, texts, say)
             say("writing the bundle")
             _copy_files(request, version)
-            write_manifest(version, _identity(request, target), config, report)
+            write_report(version, report, name=request.name, precision=request.precision)
+            manifest = make_manifest(version, _identity(request), config, report)
             pbtxt = render_pbtxt(request.name, parallel=config.parallel, actions=config.actions)
-            (staging / CONFIG_PBTXT).write_text(pbtxt, encoding="utf-8")
-            _publish(staging, target)
+            (staged / CONFIG_PBTXT).write_text(pbtxt, encoding="utf-8")
+            published = publish(
+                staged,
+                request.repository / request.name,
+                request.version,
+                lambda place, number: write_manifest(place, {**manifest, "version": number}),
+            )
     except OSError as exc:
         raise ExportError(
-            f"could not write {target} ({exc}); nothing was left behind. "
-            "Make room or choose another repository"
+            f"could not write {request.name} into {request.repository} ({exc}); nothing was left "
+            "behind. Make room or choose another repository"
         ) from exc
-    return read_bundle(target)
-
-
-def _target(request: ExportRequest) -> Path:
-    if _NAME.fullmatch(request.name) is None:
-        raise ExportError(
-            f"{request.name!r} cannot be the name of a bundle; use letters, digits, '.', '_' and "
-            "'-', beginning with a letter or digit"
-        )
-    model = request.repository / request.name
-    taken = _numbers(model)
-    version = request.version if request.version is not None else max(taken, default=0) + 1
-    if version < 1:
-        raise ExportError(f"version {version} is not a positive number")
-    if version in taken:
-        raise ExportError(
-            f"{model / str(version)} exists already; leave the version out for the next free one "
-            f"({max(taken) + 1}), or delete it"
-        )
-    return model / str(version)
-
-
-def _numbers(model: Path) -> list[int]:
-    if not model.is_dir():
-        return []
-    return [int(entry.name) for entry in model.iterdir() if entry.name.isdecimal()]
+    return read_bundle(published)
 
 
 def _make_graph(
-    model: DecisionModel, precision: Precision, directory: Path, say: Progress
+    model: DecisionModel,
+    precision: Precision,
+    directory: Path,
+    texts: Iterable[TrialCase],
+    say: Progress,
 ) -> VerifyReport:
     say("tracing the model")
     graph = build_graph(model)
@@ -143,8 +129,14 @@ def _make_graph(
     del graph
     runtime = OrtRuntime(directory / GRAPH_NAME, OrtOptions(device="cpu"), precision=precision.name)
     try:
-        facts = model_facts(model)
-        return verify(TorchRuntime(model), runtime, facts, precision.tolerance, progress=say)
+        return verify(
+            TorchRuntime(model),
+            runtime,
+            model_facts(model),
+            precision.tolerance,
+            texts=texts,
+            progress=say,
+        )
     finally:
         runtime.close()
 
@@ -169,10 +161,10 @@ def _check_vocabulary(model: DecisionModel, tokenizer: CheckpointTokenizer) -> N
         )
 
 
-def _identity(request: ExportRequest, target: Path) -> dict[str, Any]:
+def _identity(request: ExportRequest) -> dict[str, Any]:
     return {
         "name": request.name,
-        "version": int(target.name),
+        "version": request.version,
         "source": request.source or request.directory.name,
         "revision": request.revision,
         "precision": request.precision,
@@ -190,48 +182,6 @@ def _copy_files(request: ExportRequest, version: Path) -> None:
         for found in (request.license_directory or request.directory).glob(pattern):
             if found.is_file():
                 shutil.copyfile(found, version / found.name)
-
-
-@contextmanager
-def _staging(repository: Path) -> Iterator[Path]:
-    """A directory inside the repository that goes away, with all directories made for it."""
-    made = [path for path in (repository, *repository.parents) if not path.exists()]
-    try:
-        repository.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=STAGING_PREFIX, dir=repository) as staging:
-            yield Path(staging)
-    except BaseException:
-        for path in made:
-            _remove_if_empty(path)
-        raise
-
-
-def _publish(staging: Path, target: Path) -> None:
-    model = target.parent
-    fresh = not model.exists()
-    model.mkdir(exist_ok=True)
-    try:
-        if _may_replace(model / CONFIG_PBTXT):
-            (staging / CONFIG_PBTXT).replace(model / CONFIG_PBTXT)
-        if target.exists():
-            raise ExportError(f"{target} was made by somebody else meanwhile; export again")
-        os.rename(staging / target.name, target)
-    except BaseException:
-        if fresh:
-            (model / CONFIG_PBTXT).unlink(missing_ok=True)
-            _remove_if_empty(model)
-        raise
-
-
-def _may_replace(pbtxt: Path) -> bool:
-    return not pbtxt.exists() or pbtxt.read_text(encoding="utf-8").startswith(GENERATED)
-
-
-def _remove_if_empty(directory: Path) -> None:
-    try:
-        directory.rmdir()
-    except OSError:
-        return
 
 
 def _say_nothing(line: str) -> None:

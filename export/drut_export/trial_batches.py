@@ -32,6 +32,19 @@ class TrialShape:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialCase:
+    """A batch worth running, and what its rows are called in a report."""
+
+    title: str
+    batch: Batch
+    names: tuple[str, ...] = ()  # of the rows; by default they are numbered
+
+    def row(self, index: int) -> str:
+        """Name of a row."""
+        return self.names[index] if self.names else f"row {index + 1} of {self.title}"
+
+
+@dataclass(frozen=True, slots=True)
 class ModelFacts:
     """What made-up rows depend on."""
 
@@ -59,6 +72,12 @@ def trial_shapes(facts: ModelFacts) -> list[TrialShape]:
         TrialShape(5, medium, 1),
         TrialShape(3, medium, 3, dummy_row=True),
     ]
+
+
+def made_up_cases(facts: ModelFacts) -> Iterator[TrialCase]:
+    """One batch of each of the `trial_shapes`."""
+    for shape in trial_shapes(facts):
+        yield TrialCase(str(shape), make_batch(shape, facts))
 
 
 def make_batch(shape: TrialShape, facts: ModelFacts) -> Batch:

@@ -8,7 +8,6 @@ from typing import Any, Self
 from drut.checkpoint.opened import Checkpoint
 from drut.decoding.calibration import Calibration
 from drut.decoding.gate import Gate, parse_min_confidence
-from drut.decoding.usage import total_usage
 from drut.encoding.windows import WindowPlan, default_window, merge_windows, plan_windows
 from drut.errors import InvalidRequestError, InvalidTypeError
 from drut.hooks.context import PredictContext
@@ -16,7 +15,9 @@ from drut.hooks.registry import HookOptions, HookOwner, hook_options
 from drut.pipeline import InferenceOptions, Pipeline, whole_number
 from drut.questions import as_mapping, shorten
 from drut.runtimes.base import Runtime
-from drut.schema import MinConfidence, OnTruncation, Prediction, Questions, State
+from drut.schema import MinConfidence, OnTruncation, Prediction, QuestionId, Questions, State
+from drut.tensors import Float32
+from drut.usage import total_usage
 
 # The public methods take upstream's arguments by upstream's names, more than the usual limit.
 # ruff: noqa: PLR0913, PLR0917
@@ -234,6 +235,26 @@ class DecisionAgent(HookOwner):
         rooms = [self._pipeline.encoder.state_room(head, asked.budget) for head in asked.heads]
         return min(rooms, default=asked.budget.max_len)
 
+    def logits(
+        self,
+        states: Sequence[State],
+        questions: Questions,
+        batch_size: int | None = None,
+        *,
+        max_len: int | None = None,
+        head_max_len: int | None = None,
+    ) -> dict[QuestionId, Float32]:
+        """Raw logits, before any temperature: what `drut calibrate` fits to. No hook runs.
+
+        Arguments and errors are those of `predict_batch`.
+
+        Returns:
+            By question id, float32 [states, options]; options in the order of the criteria,
+            of a yes/no question false and true.
+        """
+        options = InferenceOptions(batch_size, None, max_len, head_max_len)
+        return self._pipeline.logits(states, questions, options)
+
     def warmup(self, shapes: Sequence[tuple[int, int, int]] = ((1, 64, 3), (4, 128, 5))) -> float:
         """Run batches of made-up rows, so that the first real call is not the slow one.
 
@@ -275,6 +296,7 @@ class DecisionAgent(HookOwner):
             agent=self,
             max_len=options.max_len,
             head_max_len=options.head_max_len,
+            lang=options.lang,
             document=document,
         )
 
@@ -340,7 +362,7 @@ class DecisionAgent(HookOwner):
 def _with_budget(options: InferenceOptions, ctx: PredictContext) -> InferenceOptions:
     return InferenceOptions(
         options.batch_size,
-        options.lang,
+        ctx.lang,
         ctx.max_len,
         ctx.head_max_len,
         options.sort_by_length,

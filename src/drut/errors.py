@@ -27,6 +27,8 @@ DrutError
 ├── MissingDependencyError (ImportError)    an extra is not installed; says which
 └── ExportError                             a bundle could not be made; nothing was written
     └── VerificationError                   the graph does not answer like the checkpoint
+
+One warning has a class of its own, so that it can be filtered: ``CalibrationIdentityWarning``.
 """
 
 
@@ -124,3 +126,7 @@ class ExportError(DrutError):
 
 class VerificationError(ExportError):
     """The exported graph does not answer like the checkpoint it was made from."""
+
+
+class CalibrationIdentityWarning(UserWarning):
+    """A calibration file says that it was made for another model."""

@@ -22,6 +22,7 @@ from drut.checkpoint.config import CONFIG_NAME
 from drut.checkpoint.opened import Checkpoint, open_bundle
 from drut.checkpoint.source import verify_digests
 from drut.decoding.calibration import calibration_of, read_calibration
+from drut.decoding.identity import identity_of
 from drut.errors import (
     CheckpointFormatError,
     CheckpointNotFoundError,
@@ -54,7 +55,8 @@ class Agent(DecisionAgent):
         version: version of the bundle; None: the highest.
         expected_sha256: relative path to SHA-256, checked before anything is parsed.
         lang_temperatures: temperatures per language code.
-        calibration: calibration file to apply.
+        calibration: calibration file to apply; one of another model warns.
+        calibration_any_graph: accept a calibration file that is bound to another graph.
         hooks: hooks installed from the start.
         on_predict_start: function or functions installed as start hooks, behind `hooks`.
         on_predict_end: the same for end hooks.
@@ -93,6 +95,7 @@ class Agent(DecisionAgent):
         expected_sha256: Mapping[str, str] | None = None,
         lang_temperatures: Mapping[str, object] | None = None,
         calibration: str | Path | None = None,
+        calibration_any_graph: bool = False,
         hooks: Any = None,
         on_predict_start: Any = None,
         on_predict_end: Any = None,
@@ -117,7 +120,12 @@ class Agent(DecisionAgent):
         )
         temperatures = calibration_of(checkpoint.config, lang_temperatures)
         if calibration is not None:
-            temperatures = read_calibration(calibration, temperatures)
+            temperatures = read_calibration(
+                calibration,
+                temperatures,
+                identity_of(checkpoint),
+                any_graph=calibration_any_graph,
+            )
         opened = open_runtime(
             runtime,
             checkpoint,

@@ -7,9 +7,16 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 
+import numpy as np
+
 from drut.batching import collate, made_up, plan_batches
 from drut.checkpoint.opened import Checkpoint
-from drut.decoding.answers import decode_answers, empty_prediction, prediction
+from drut.decoding.answers import (
+    decode_answers,
+    empty_prediction,
+    logits_by_option,
+    prediction,
+)
 from drut.decoding.calibration import Calibration
 from drut.encoding.sequence import Encoder, Head, TokenBudget
 from drut.errors import (
@@ -20,8 +27,8 @@ from drut.errors import (
 )
 from drut.questions import Question, UnknownKeys, as_mapping, parse_questions, shorten
 from drut.runtimes.base import Runtime
-from drut.schema import Answer, OnTruncation, Prediction, State
-from drut.tensors import EncodedRow, Logits
+from drut.schema import Answer, OnTruncation, Prediction, QuestionId, State
+from drut.tensors import Bool, EncodedRow, Float32, Logits
 
 WINDOW_STATES: Final = 1024
 """States encoded at a time where the caller sets no batch size, so that memory stays bounded."""
@@ -87,11 +94,7 @@ class Pipeline:
         self, states: object, questions: object, options: InferenceOptions
     ) -> list[Prediction]:
         """Answer the same questions about every state, in input order."""
-        listed = as_states(states)
-        asked = as_mapping(questions)
-        for state in listed:
-            if state is None:
-                raise InvalidTypeError("a state is None; pass text, a dict or a list")
+        listed, asked = _checked(states, questions)
         if not listed or not asked:
             return [empty_prediction() for _ in listed]
         prepared = self.prepare(asked, options)
@@ -106,6 +109,27 @@ class Pipeline:
             for place, index in enumerate(indices):
                 results[index] = _assemble(prepared.questions, rows, answers, place)
         return [result for result in results if result is not None]
+
+    def logits(
+        self, states: object, questions: object, options: InferenceOptions
+    ) -> dict[QuestionId, Float32]:
+        """Ask the same questions about every state, and stop before the temperatures.
+
+        Returns:
+            By question id, [states, options]: rows in input order, options in their own order.
+        """
+        listed, asked = _checked(states, questions)
+        prepared = self.prepare(asked, options)
+        found = {
+            question.id: np.empty((len(listed), len(question.options)), np.float32)
+            for question in prepared.questions
+        }
+        for indices, rows in self._chunks(listed, prepared, options) if found else ():
+            for of_row, logits, mask, places in self._passes(rows, prepared.questions):
+                values = logits_by_option(logits, mask, of_row)
+                for question, place, value in zip(of_row, places, values, strict=True):
+                    found[question.id][indices[place // len(prepared.questions)]] = value
+        return found
 
     def prepare(self, questions: Mapping[Any, Any], options: InferenceOptions) -> _Asked:
         """Check questions and budget, and encode everything that no state changes."""
@@ -169,16 +193,23 @@ class Pipeline:
     ) -> list[Answer]:
         """Run rows in as many passes as the token budget asks for; answers in row order."""
         answers: list[Answer | None] = [None] * len(rows)
+        for asked, logits, mask, places in self._passes(rows, questions):
+            decoded = decode_answers(logits, mask, asked, self.calibration, language)
+            for place, answer in zip(places, decoded, strict=True):
+                answers[place] = answer
+        return [answer for answer in answers if answer is not None]
+
+    def _passes(
+        self, rows: Sequence[EncodedRow], questions: Sequence[Question]
+    ) -> Iterator[tuple[list[Question], Logits, Bool, list[int]]]:
+        """Yield questions, logits, option mask and row indices of each forward pass."""
         lengths = [len(row.ids) for row in rows]
         for indices in plan_batches(lengths, max_tokens=self._max_batch_tokens):
             batch = collate([rows[index] for index in indices], pad_id=self._pad_id)
             logits = self.runtime.forward(batch)
             _require_rows(logits, len(indices), batch.marker_mask.shape[1])
             asked = [questions[index % len(questions)] for index in indices]
-            decoded = decode_answers(logits, batch.marker_mask, asked, self.calibration, language)
-            for index, answer in zip(indices, decoded, strict=True):
-                answers[index] = answer
-        return [answer for answer in answers if answer is not None]
+            yield asked, logits, batch.marker_mask, indices
 
 
 def as_states(states: object) -> list[State]:
@@ -194,6 +225,13 @@ def as_states(states: object) -> list[State]:
             f"{shorten(states)}"
         )
     return list(states)
+
+
+def _checked(states: object, questions: object) -> tuple[list[State], Mapping[Any, Any]]:
+    listed, asked = as_states(states), as_mapping(questions)
+    if any(state is None for state in listed):
+        raise InvalidTypeError("a state is None; pass text, a dict or a list")
+    return listed, asked
 
 
 def whole_number(name: str, value: object, *, least: int) -> int:

@@ -215,8 +215,8 @@ def test_X6_after_a_late_hook_the_others_still_see_what_start_set(
         Hook([], start=lambda ctx: release.wait() and None),
         Hook([], end=lambda ctx: seen.append(SPAN.get())),
     ]
-    agent = make_agent(hooks=hooks, hooks_timeout=0.1)
-    with pytest.raises(HookTimeoutError, match=r"longer than hooks_timeout=0\.1 seconds"):
+    agent = make_agent(hooks=hooks, hooks_timeout=0.3)
+    with pytest.raises(HookTimeoutError, match=r"longer than hooks_timeout=0\.3 seconds"):
         agent.predict("a", NOUL)
     assert seen == ["span"]
 
@@ -316,9 +316,6 @@ def test_X14_an_error_that_a_start_hook_writes_is_no_failure(make_agent: MakeAge
     assert seen == [(None,)]
 
 
-# Time limits
-
-
 @pytest.mark.parametrize("hook_class", [Hook, AsyncHook])
 def test_a_hook_that_overruns_its_limit_fails_the_call_in_time(
     make_agent: MakeAgent, release: threading.Event, hook_class: type[Hook]
@@ -332,8 +329,8 @@ def test_a_hook_that_overruns_its_limit_fails_the_call_in_time(
     slow = hang if hook_class is AsyncHook else lambda ctx: release.wait() and None
     hooks = [hook_class(log, "A", start=slow), Hook(log, "B")]
     begin = time.monotonic()
-    with pytest.raises(HookTimeoutError, match=r"longer than hooks_timeout=0\.1 seconds") as caught:
-        make_agent(log, hooks=hooks, hooks_timeout=0.1).predict("a", NOUL)
+    with pytest.raises(HookTimeoutError, match=r"longer than hooks_timeout=0\.3 seconds") as caught:
+        make_agent(log, hooks=hooks, hooks_timeout=0.3).predict("a", NOUL)
     assert isinstance(caught.value, TimeoutError)
     assert time.monotonic() - begin < 5
     assert log == ["A.start", "A.error", "B.error", "A.end", "B.end"]
@@ -344,7 +341,7 @@ def test_without_hooks_raise_an_overrunning_hook_only_warns(
 ) -> None:
     log: list[str] = []
     hooks = [Hook(log, "A", start=lambda ctx: release.wait() and None), Hook(log, "B")]
-    agent = make_agent(log, hooks=hooks, hooks_timeout=0.1, hooks_raise=False)
+    agent = make_agent(log, hooks=hooks, hooks_timeout=0.3, hooks_raise=False)
     with pytest.warns(RuntimeWarning, match="on_predict_start failed: HookTimeoutError"):
         agent.predict("a", NOUL)
     assert log == ["A.start", "B.start", "tokenise", "forward 1", "A.end", "B.end"]
@@ -389,9 +386,6 @@ def test_hooks_that_never_return_hold_at_most_eight_threads(
     wait_until(lambda: threading.active_count() <= before)
     agent.predict("a", NOUL, hooks=Hook(log), hooks_timeout=20)
     assert log == ["A.start", "A.end"] * 2
-
-
-# Linked exceptions
 
 
 class OwnMistake(Exception):
@@ -490,9 +484,6 @@ def assert_no_circle(exc: BaseException | None, above: tuple[BaseException, ...]
         assert all(exc is not each for each in above), f"{exc!r} leads back to itself"
         assert_no_circle(exc.__cause__, (*above, exc))
         assert_no_circle(exc.__context__, (*above, exc))
-
-
-# Installing
 
 
 def test_a_hook_added_or_removed_during_a_call_acts_from_the_next_call(

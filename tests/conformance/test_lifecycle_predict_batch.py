@@ -383,7 +383,6 @@ STAGES: dict[str, tuple[Action, Any, dict[str, Any], BaseException]] = {
     "validation": (setting(questions=None), nothing, {}, InvalidTypeError("questions")),
     "forward": (nothing, failing(BOOM), {}, BOOM),
     "malformed": (skipping(["x"]), nothing, {}, InvalidTypeError("result 0")),
-    "gate": (skipping([{"answers": 5}]), nothing, {"min_confidence": 0.5}, Exception("5")),
     **{
         f"{type(exc).__name__} in forward": (nothing, failing(exc), {}, exc)
         for exc in (StopIteration("spent"), *INTERRUPTS)
@@ -407,6 +406,22 @@ def test_L023_L026_L034_a_failure_is_the_contexts_error_and_raised_again(
     assert [error is caught.value for (error,) in errors] == [True, True]
     if exc in (BOOM, *INTERRUPTS):
         assert caught.value is exc
+
+
+def test_L023_decoding_belongs_to_what_may_fail(
+    make_agent: MakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decode(*args: Any) -> None:
+        raise BOOM
+
+    monkeypatch.setattr("drut.pipeline.decode_answers", decode)
+    log: list[str] = []
+    hook = Hook(log)
+    with pytest.raises(RuntimeError) as caught:
+        make_agent(log, hooks=hook).predict_batch(["a"], NOUL)
+    assert caught.value is BOOM
+    assert log == ["A.start", *INFERENCE, "A.error", "A.end"]
+    assert hook.contexts[-1].error is BOOM
 
 
 @pytest.mark.parametrize("exc", INTERRUPTS, ids=lambda exc: type(exc).__name__)
@@ -519,7 +534,6 @@ def test_L028_a_failed_call_without_results_has_no_usage(make_agent: MakeAgent) 
     assert seen == [(None, None)]
 
 
-@pytest.mark.xfail(strict=True, reason="usage is summed in the body, which a raising start skips")
 def test_L028_a_failed_call_with_results_has_usage(make_agent: MakeAgent) -> None:
     seen: list[Any] = []
     hooks = [

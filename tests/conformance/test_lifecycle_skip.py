@@ -92,11 +92,13 @@ def test_one_result_for_two_states_is_refused(make_agent: MakeAgent) -> None:
 
 
 def test_states_that_only_reading_would_count_are_not_counted(make_agent: MakeAgent) -> None:
-    answer = [cached(0.1), cached(0.2)]
-    agent = make_agent(hooks=Hook([], start=skipping(answer)))
-    states = iter(["a", "b"])
-    assert agent.predict_batch(states, NOUL) is answer
-    assert list(states) == ["a", "b"]
+    log: list[str] = []
+    for answer in ([cached(0.1), cached(0.2)], []):
+        agent = make_agent(log, hooks=Hook(log, start=skipping(answer)))
+        states = iter(["a", "b"])
+        assert agent.predict_batch(states, NOUL) is answer
+        assert list(states) == ["a", "b"]
+    assert log == ["A.start", "A.end"] * 2
 
 
 @pytest.mark.parametrize("count", [1, None], ids=["one for all", "one per window"])

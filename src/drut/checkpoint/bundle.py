@@ -83,6 +83,15 @@ def version_directory(directory: Path, version: int | None = None) -> Path:
     return found[chosen]
 
 
+def split_version(text: str) -> tuple[str, int | None]:
+    """Read `name@version`; without a version, or where this is a path that exists, it is None."""
+    name, separator, number = text.rpartition("@")
+    if not separator or not name or os.path.exists(text):
+        return text, None
+    version = _number(number)
+    return (text, None) if version is None else (name, version)
+
+
 def is_bundle(directory: Path) -> bool:
     """Whether the directory is a bundle or one version of it."""
     return os.path.isfile(directory / MANIFEST_NAME) or bool(versions(directory))

@@ -1,6 +1,7 @@
 """What `drut predict` does once it knows what to ask: answer, and print the answers."""
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from drut.agent import DecisionAgent
 from drut.cli.console import clip, console_on, is_terminal, printable, tell, write_json
 from drut.cli.lines import BATCH_LINES, Line, batches, read_lines
 from drut.cli.render import cut_note, render
@@ -37,41 +37,48 @@ class AskOptions:
     on_truncation: OnTruncation = "ignore"
 
 
-@dataclass(frozen=True, slots=True)
-class Asker:
+class Asker(ABC):
     """Asks the same questions about any number of states."""
 
-    agent: DecisionAgent
-    questions: Questions
-    options: AskOptions
+    def __init__(self, questions: Questions, options: AskOptions) -> None:
+        self.questions = questions
+        self.options = options
 
+    @abstractmethod
     def check(self) -> None:
         """Find faults of the questions and the budget before any state is read.
 
         Raises:
             InvalidRequestError: a question cannot be asked as written.
         """
-        self.agent.state_capacity(
-            self.questions, max_len=self.options.max_len, head_max_len=self.options.head_max_len
-        )
+
+    @abstractmethod
+    def facts(self, result: Prediction) -> str:
+        """What answered, in one line."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what answers."""
+
+    @abstractmethod
+    def _ask(self, states: Sequence[State], on_truncation: OnTruncation) -> list[Prediction]:
+        """Answer about each state, in order, within the token budget."""
+
+    @abstractmethod
+    def _ask_long(self, state: State) -> Prediction:
+        """Answer about one state of any length."""
 
     def answer(self, states: Sequence[State]) -> list[Prediction]:
         """Answer about each state, in order."""
         options = self.options
         if options.long:
-            return self._answer_long(states)
+            results = [self._ask_long(state) for state in states]
+            gate = parse_min_confidence(options.min_confidence)
+            if gate is not None:
+                gate.apply(results)
+            return results
         # Warnings are written here, with the line they are about, and not by the agent.
-        cut: OnTruncation = "error" if options.on_truncation == "error" else "ignore"
-        return self.agent.predict_batch(
-            states,
-            self.questions,
-            options.batch_size,
-            options.lang,
-            max_len=options.max_len,
-            head_max_len=options.head_max_len,
-            min_confidence=options.min_confidence,
-            on_truncation=cut,
-        )
+        return self._ask(states, "error" if options.on_truncation == "error" else "ignore")
 
     def answer_lines(self, lines: Sequence[Line]) -> list[Prediction | DrutError]:
         """Answer about each line, in order, or say what is wrong with it.
@@ -87,19 +94,6 @@ class Asker:
                 return [exc]
         middle = len(lines) // 2
         return [*self.answer_lines(lines[:middle]), *self.answer_lines(lines[middle:])]
-
-    def _answer_long(self, states: Sequence[State]) -> list[Prediction]:
-        options = self.options
-        results = [
-            self.agent.predict_long(
-                state, self.questions, batch_size=options.batch_size, lang=options.lang
-            )
-            for state in states
-        ]
-        gate = parse_min_confidence(options.min_confidence)
-        if gate is not None:
-            gate.apply(results)
-        return results
 
 
 class Printer:
@@ -118,7 +112,7 @@ class Printer:
             write_json(result, self._stream)
             return
         self._table(result, self._console)
-        self._console.print(Text(_facts(self._asker.agent), style="dim"))
+        self._console.print(Text(self._asker.facts(result), style="dim"))
 
     def line(self, path: Path, line: Line, result: Prediction | DrutError) -> None:
         """Write the result of one line of a file."""
@@ -196,12 +190,6 @@ def _record(path: Path, line: Line, result: Prediction | DrutError) -> dict[str,
         fault = {"type": type(result).__name__, "message": str(result)}
         return {"file": str(path), **place, "error": fault}
     return {**place, **result}
-
-
-def _facts(agent: DecisionAgent) -> str:
-    facts = agent.describe()
-    version = "" if facts["version"] is None else f" version {facts['version']}"
-    return f"{facts['model_id']}{version}, {facts['precision']}, on {facts['device']}"
 
 
 @contextmanager

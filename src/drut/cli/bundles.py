@@ -1,4 +1,4 @@
-"""`drut bundles`: the exported bundles that can be opened by name."""
+"""`drut bundle list`, or `drut bundles`: the exported bundles that can be opened by name."""
 
 import argparse
 import sys
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         tell(f"no bundles in {places}; make one with: drut export SOURCE --name NAME")
     damaged = [each for each in found if each.fault]
     for each in damaged:
-        tell(f"drut bundles: {each.name}: {each.fault}")
+        tell(f"drut {arguments.command}: {each.name}: {each.fault}")
     return FAILED if damaged else OK
 
 

@@ -17,11 +17,17 @@ from drut.errors import DrutError
 
 COMMANDS: Final = {
     "predict": "answer questions about a text or a file",
+    "route": "say which checkpoint would answer a text, and why",
     "doctor": "show what is installed and usable, and what is wrong",
     "export": "export a checkpoint to ONNX (needs drut[export])",
-    "bundles": "list the exported bundles",
+    "verify": "check a bundle's files, and its answers against the checkpoint",
+    "bundle": "list, show or remove exported bundles, or clean up after them",
+    "bundles": "the same as: bundle list",
 }
 """Sub-command, which is a module beside this one, to its summary."""
+
+HANDED_ON: Final = ("export", "verify")
+"""Sub-commands of the exporter, which looks at their arguments itself."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,7 +64,7 @@ def make_parser(command: str | None) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
         added = commands.add_parser(name, help=summary, allow_abbrev=False)
-        if name == command and name != "export":
+        if name == command and name not in HANDED_ON:
             module = import_module(f"drut.cli.{name}")
             module.configure(added)
             added.add_argument("--debug", action="store_true", help="show tracebacks of errors")
@@ -76,9 +82,8 @@ def own_version() -> str:
 
 def _run(arguments: list[str]) -> int:
     command = arguments[0] if arguments else None
-    if command == "export":
-        # Its arguments are the exporter's own and are not looked at here.
-        return int(import_module("drut.cli.export").run(arguments[1:]))
+    if command in HANDED_ON:
+        return int(import_module(f"drut.cli.{command}").run(arguments[1:]))
     parsed, surplus = make_parser(command).parse_known_args(arguments)
     if surplus:
         words = "" if surplus[0].startswith("-") else "; put a text of several words into quotes"

@@ -4,14 +4,16 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from drut.cli.answering import Asker, AskOptions, Printer, answer_file
+from drut.cli.answering import AskOptions, Printer, answer_file
+from drut.cli.askers import ROUTED, open_asker
 from drut.cli.console import FAILED, OK, is_terminal, tell
 from drut.cli.lines import BATCH_LINES, JSON_SUFFIXES
 from drut.errors import InvalidRequestError, InvalidTextError
-from drut.loading import DEFAULT_CHECKPOINT, load
+from drut.loading import DEFAULT_CHECKPOINT
 from drut.presets import PRESETS, preset
 
 DEFAULT_PRESET: Final = "triage"
@@ -19,6 +21,9 @@ _DESCRIPTION: Final = """\
 Answer typed questions about a state: TEXT, standard input, or every line of a file. On a terminal
 the answers are tables with the probability of every option; with --json, or into a pipe, they are
 JSON Lines, one object per state."""
+_CHECKPOINT_HELP: Final = f"""\
+name or directory of an exported bundle (default: routed by language and questions once one of
+{", ".join(ROUTED)} is exported, until then {DEFAULT_CHECKPOINT})"""
 _FILE_HELP: Final = f"""\
 file with one state a line, of any length. {", ".join(JSON_SUFFIXES)}: JSON Lines, each line one
 JSON value (text, object or list) that is the state, or an object with just "state" and "id". Any
@@ -39,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     asked.add_argument(
         "--questions", type=Path, metavar="FILE", help="JSON file: question id to definition"
     )
-    add("--checkpoint", default=DEFAULT_CHECKPOINT, help="name or directory of an exported bundle")
+    add("--checkpoint", metavar="NAME", help=_CHECKPOINT_HELP)
     add("--device", help="auto, cpu, cuda, cuda:N or tensorrt (default: DRUT_DEVICE, or auto)")
     add("--long", action="store_true", help="read a state of any length, window by window")
     add("--lang", help="language code that picks temperatures")
@@ -66,8 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.file.stat()  # a missing file is told before a checkpoint is loaded
     questions = _questions(arguments)
     as_json = arguments.json or not (arguments.table or is_terminal(sys.stdout))
-    with load(arguments.checkpoint, device=arguments.device) as agent:
-        asker = Asker(agent, questions, _options(arguments))
+    options = _options(arguments)
+    with closing(open_asker(arguments.checkpoint, arguments.device, questions, options)) as asker:
         asker.check()
         printer = Printer(asker, as_json=as_json)
         if arguments.file is None:

@@ -59,11 +59,32 @@ def decode_answers(
     actions = first_action_probability(logits.actions)
     answers: list[Answer] = []
     for question, row, act in zip(questions, slots, actions, strict=True):
-        probabilities = np.empty(len(question.options), np.float32)
-        probabilities[list(question.option_order)] = row[: len(question.options)]
+        probabilities = _by_option(question, row)
         action: Action = {"act_probability": rounded(act)}
         answers.append(_answer(question, probabilities, action, calibration, language))
     return answers
+
+
+def logits_by_option(
+    logits: Logits, marker_mask: Bool, questions: Sequence[Question]
+) -> list[Float32]:
+    """The logits of every row's real options, in the order of the question's options.
+
+    Args:
+        logits: of the batch; row i belongs to `questions[i]`.
+        marker_mask: [rows, options], true for real options.
+        questions: the question of every row.
+
+    Returns:
+        One float32 array per row, [options] of its question.
+
+    Raises:
+        NonFiniteOutputError: a logit of a real option or of the act head is NaN or infinite.
+    """
+    _require_finite(logits, marker_mask, questions)
+    return [
+        _by_option(question, row) for question, row in zip(questions, logits.options, strict=True)
+    ]
 
 
 def rounded(value: float | np.floating) -> float:
@@ -127,6 +148,13 @@ def _require_finite(logits: Logits, mask: Bool, questions: Sequence[Question]) -
             f"the graph returned NaN or infinity for question {shorten(bad.id)}; the graph is "
             "damaged or its precision overflows, verify it or export it as fp32"
         )
+
+
+def _by_option(question: Question, row: Float32) -> Float32:
+    """Values of a row's slots, in the order of the options."""
+    values = np.empty(len(question.options), np.float32)
+    values[list(question.option_order)] = row[: len(question.options)]
+    return values
 
 
 def _answer(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from drut.checkpoint.config import CheckpointConfig
+from drut.decoding.identity import ModelIdentity, check_identity
 from drut.errors import CheckpointFormatError, CheckpointNotFoundError, InvalidRequestError
 from drut.schema import QuestionType
 from drut.tensors import QTYPES
@@ -19,6 +20,8 @@ MAX_TEMPERATURE: Final = 5.0
 SIZES: Final = ("2", "3-5", "6-10", "11+")
 BUCKETS: Final = tuple(f"{kind}:{size}" for kind in QTYPES for size in SIZES)
 """Every `<type>:<size>` bucket by which temperatures, bins and thresholds are looked up."""
+
+_VERSION_DIGITS: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,23 +118,52 @@ def calibration_of(
     )
 
 
-def read_calibration(path: str | Path, calibration: Calibration) -> Calibration:
+def read_calibration(
+    path: str | Path,
+    calibration: Calibration,
+    identity: ModelIdentity | None = None,
+    *,
+    any_graph: bool = False,
+) -> Calibration:
     """Return `calibration` with temperatures and bins replaced by those of a calibration file.
 
-    Temperatures per language stay.
+    Temperatures per language stay. A file of another model is used with a
+    `CalibrationIdentityWarning`.
+
+    Args:
+        path: the file.
+        calibration: what it changes.
+        identity: the model it is to be used for; None: the file is not compared with any.
+        any_graph: accept a file that is bound to another graph or tokenizer.
 
     Raises:
         CheckpointNotFoundError: no such file.
         CheckpointFormatError: the file is malformed; nothing is replaced then.
+        DigestMismatchError: the file is bound to another graph or tokenizer.
     """
     path = Path(path)
+    payload = read_json(path, "calibration file")
+    made = apply_calibration_payload(payload, calibration, where=str(path))
+    if identity is not None and isinstance(payload, Mapping):
+        version = _whole_version(payload.get("version"), str(path))
+        check_identity(payload, version, identity, where=str(path), any_graph=any_graph)
+    return made
+
+
+def read_json(path: Path, what: str) -> object:
+    """Read a JSON file of temperatures.
+
+    Raises:
+        CheckpointNotFoundError: no such file.
+        CheckpointFormatError: it is not JSON.
+    """
     if not path.is_file():
-        raise CheckpointNotFoundError(f"there is no calibration file {path}")
+        raise CheckpointNotFoundError(f"there is no {what} {path}")
     try:
-        payload = json.loads(path.read_text(encoding="utf-8"))
+        content: object = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as exc:
         raise CheckpointFormatError(f"{path} is not valid JSON ({exc})") from exc
-    return apply_calibration_payload(payload, calibration, where=str(path))
+    return content
 
 
 def apply_calibration_payload(
@@ -140,7 +172,7 @@ def apply_calibration_payload(
     """Check the content of a calibration file and put it into effect."""
     if not isinstance(payload, Mapping):
         raise CheckpointFormatError(f"{where} must be a JSON object, got {payload!r}")
-    _check_version(payload.get("version"), where)
+    _whole_version(payload.get("version"), where)
     by_type = payload.get("temperature")
     if not isinstance(by_type, list | tuple) or len(by_type) != 3:
         raise CheckpointFormatError(
@@ -214,15 +246,17 @@ def _language_entry(config: CheckpointConfig, code: str, entry: object) -> Tempe
     return _clamped(by_type, by_bucket, f"lang_temperatures[{code!r}]")
 
 
-def _check_version(version: object, where: str) -> None:
-    whole = (
-        version is None
-        or (isinstance(version, int) and not isinstance(version, bool))
-        or (isinstance(version, float) and version.is_integer())
-        or (isinstance(version, str) and version.strip().isdecimal())
-    )
-    if not whole:
-        raise CheckpointFormatError(f"{where}: version must be a whole number, got {version!r}")
+def _whole_version(version: object, where: str) -> int:
+    """Version of a file; one that does not say is of the first."""
+    if version is None:
+        return 1
+    if isinstance(version, int) and not isinstance(version, bool):
+        return version
+    if isinstance(version, float) and version.is_integer():
+        return int(version)
+    if isinstance(version, str) and version.strip().isdecimal() and len(version) <= _VERSION_DIGITS:
+        return int(version)
+    raise CheckpointFormatError(f"{where}: version must be a whole number, got {version!r}")
 
 
 def _binning(value: object, where: str) -> dict[str, tuple[float, ...]] | None:

@@ -3,14 +3,16 @@
 import time
 import warnings
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final
 
+from drut.errors import InvalidTypeError
 from drut.hooks.context import CallVariables, PredictContext
 from drut.hooks.invoke import DEFAULT_POLICY, HookPolicy, invoke, raise_unchanged
 from drut.hooks.protocol import VETO_EVENTS, Event
+from drut.usage import total_usage
 
 
 class _Failures:
@@ -134,6 +136,9 @@ class _Call:
         for ctx, started_at in self._started:
             ctx.elapsed_ms = (now - started_at) * 1000.0
             ctx.error = error
+            if error is not None and ctx.usage is None and ctx.results is not None:
+                with suppress(InvalidTypeError):  # a malformed result may be the failure itself
+                    ctx.usage = total_usage(ctx.results)
         failures = _Failures()
         for ctx, _ in reversed(self._started):
             if error is not None:

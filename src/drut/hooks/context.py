@@ -35,8 +35,8 @@ class CallVariables:
 class PredictContext:
     """One request, from start to end. Every hook of the request sees this object.
 
-    A start hook may replace `states`, `questions`, `max_len` and `head_max_len`, or answer the
-    request with `skip`; an end hook may replace `results`; an `on_route` hook may replace
+    A start hook may replace `states`, `questions`, `max_len`, `head_max_len` and `lang`, or answer
+    the request with `skip`; an end hook may replace `results`; an `on_route` hook may replace
     `decision`. Changes to the other fields are ignored.
     """
 
@@ -48,6 +48,7 @@ class PredictContext:
     router: Any = None  # Router only
     max_len: int | None = None
     head_max_len: int | None = None
+    lang: str | None = None  # language code that picks temperatures
     results: list[Prediction] | None = None
     usage: Usage | None = None  # totals over the results
     elapsed_ms: float | None = None

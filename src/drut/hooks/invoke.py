@@ -136,7 +136,7 @@ def _invoke_timed(
     _LATE.refuse_if_many()
     deadline = time.monotonic() + limit
     variables = ctx.variables.context()
-    joined = guard.turn() if guard is not None else None
+    joined = guard is not None and guard.turn() is not None
 
     def run() -> None:
         outcome = variables.run(method, ctx)
@@ -144,10 +144,7 @@ def _invoke_timed(
             _finish(outcome, variables)
 
     def take_turn() -> None:
-        if guard is None:
-            run()
-        elif joined is not None:
-            variables.run(guard.adopt, joined)
+        if guard is None or joined:
             run()
         else:
             with guard.hold(max(0.0, deadline - time.monotonic())) as turn:

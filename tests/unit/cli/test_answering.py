@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from drut.cli.answering import Asker, AskOptions, Printer, answer_file
+from drut.cli.answering import AskOptions, Printer, answer_file
+from drut.cli.askers import AgentAsker
 from drut.cli.lines import Line
 from drut.errors import DrutError, InvalidRequestError
 from drut.presets import preset
@@ -27,8 +28,8 @@ class StubAgent:
         return [{"answers": {}, "usage": {}, "said": state} for state in states]
 
 
-def asker(agent: Any = None, **options: Any) -> Asker:
-    return Asker(agent or StubAgent(), QUESTIONS, AskOptions(**options))
+def asker(agent: Any = None, **options: Any) -> AgentAsker:
+    return AgentAsker(agent or StubAgent(), QUESTIONS, AskOptions(**options))
 
 
 def lines(*states: str) -> list[Line]:
@@ -156,7 +157,7 @@ def test_the_gate_is_applied_with_and_without_windows(repository: Path, long: bo
     import drut
 
     with drut.load(repository / "starter", device="cpu", threads=1) as agent:
-        asking = Asker(agent, preset("guard"), AskOptions(long=long, min_confidence=1.0))
+        asking = AgentAsker(agent, preset("guard"), AskOptions(long=long, min_confidence=1.0))
         (result,) = asking.answer(["some text " * 800])
     verdicts = {answer["abstention"] for answer in result["answers"].values()}
     assert "abstained" in verdicts
@@ -167,6 +168,6 @@ def test_questions_are_checked_before_anything_is_answered(repository: Path) -> 
     import drut
 
     with drut.load(repository / "starter", device="cpu", threads=1) as agent:
-        asking = Asker(agent, {"q": {"type": "noul"}}, AskOptions())
+        asking = AgentAsker(agent, {"q": {"type": "noul"}}, AskOptions())
         with pytest.raises(InvalidRequestError, match="lacks 'instructions'"):
             asking.check()

@@ -39,19 +39,23 @@ def report_of(answer: Answer, tolerance: Tolerance = STRICT) -> VerifyReport:
 
 def test_the_same_answers_differ_by_nothing() -> None:
     report = report_of(rising_logits)
-    assert report.max_logit_difference == report.max_probability_difference == 0.0
-    assert report.batch_difference == 0.0
+    total = report.total
+    assert total.max_logit_difference == total.max_probability_difference == 0.0
+    assert total.batch_difference == 0.0
     assert report.batch_invariant
-    assert report.equal_choices == 1.0
-    assert report.rows == sum(shape.rows for shape in trial_shapes(FACTS))
+    assert report.passed
+    assert total.equal_choices == 1.0
+    assert total.rows == sum(shape.rows for shape in trial_shapes(FACTS))
 
 
-def test_the_worst_shape_is_named() -> None:
+def test_the_worst_row_is_named() -> None:
     def wrong_when_wide(batch: Batch, options: np.ndarray) -> np.ndarray:
         options[:, 0] += 0.5 * (batch.marker_mask.sum(axis=1) == 7)
         return options
 
-    with pytest.raises(VerificationError, match=r"logits differ by 0\.5, allowed.* 7 options"):
+    with pytest.raises(
+        VerificationError, match=r"logits differ by 0\.5, allowed.*row \d of \d.* 7 options"
+    ):
         report_of(changed(wrong_when_wide))
 
 
@@ -59,7 +63,7 @@ def test_figures_are_those_of_the_differences() -> None:
     def shifted(batch: Batch, options: np.ndarray) -> np.ndarray:
         return np.where(batch.marker_mask, options + np.float32(0.25), options)
 
-    report = report_of(changed(shifted), LOOSE)
+    report = report_of(changed(shifted), LOOSE).total
     assert report.max_logit_difference == 0.25
     assert 0 < report.mean_logit_difference < 0.25
     assert report.max_probability_difference < 1e-7  # a shift of all options changes no share
@@ -94,7 +98,7 @@ def test_a_tie_may_fall_either_way() -> None:
         return Logits(options.astype(np.float32), even(batch).actions)
 
     report = verify(FakeRuntime(even), FakeRuntime(nudged), FACTS, STRICT)
-    assert report.equal_choices == 1.0
+    assert report.total.equal_choices == 1.0
 
 
 def test_an_answer_that_depends_on_the_neighbours_is_refused() -> None:
@@ -113,7 +117,7 @@ def test_no_number_is_refused_whatever_the_tolerance(value: float) -> None:
         options[-1, 0] = value if len(batch) == 5 else options[-1, 0]
         return options
 
-    with pytest.raises(VerificationError, match="NaN or infinity for 5 rows"):
+    with pytest.raises(VerificationError, match="NaN or infinity for row 5 of 5 rows"):
         report_of(changed(spoiled), LOOSE)
 
 

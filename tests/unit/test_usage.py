@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drut.decoding.usage import total_usage
+from drut.usage import total_usage
 from drut.errors import InvalidTypeError
 from property_settings import examples
 

@@ -1,0 +1,1 @@
+"""Which checkpoint answers, and which are resident."""
