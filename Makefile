@@ -11,7 +11,7 @@ demo: $(VENV)/.demo  ## answer three customer messages with the starter checkpoi
 	$(BIN)/drut predict --file examples/messages.txt --preset triage --table
 
 test: $(VENV)/.dev check  ## lint, types, import rules, and every test
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses auto $(PYTEST_ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

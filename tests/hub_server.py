@@ -28,6 +28,7 @@ class Asked:
     method: str
     path: str
     token: str | None
+    start: int = 0  # first byte that was asked for
 
 
 @dataclass
@@ -144,7 +145,7 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
             parts = [unquote(part) for part in urlsplit(self.path).path.split("/")]
             path = "/".join(parts)
             given = (self.headers.get("authorization") or "").removeprefix("Bearer ") or None
-            hub.record(Asked(self.command, path, given))
+            hub.record(Asked(self.command, path, given, self._start()))
             fault = next((each for each in hub.faults if each.applies(self.command, path)), None)
             if fault is not None:
                 fault.times -= 1
@@ -158,6 +159,10 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
                 self._refuse(401, "Invalid credentials in Authorization header")
                 return
             self._route(parts[1:], fault)
+
+        def _start(self) -> int:
+            wanted = self.headers.get("range") or "bytes=0-"
+            return int(wanted.removeprefix("bytes=").split("-")[0])
 
         def _route(self, parts: list[str], fault: Fault | None) -> None:
             api = parts[:2] == ["api", "models"]
@@ -188,10 +193,8 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
                 return
             headers = {"X-Repo-Commit": commit, "ETag": f'"{_etag(content)}"'}
             headers["Accept-Ranges"] = "bytes"
-            status, start = 200, 0
-            wanted = self.headers.get("range")
-            if wanted:
-                start = int(wanted.removeprefix("bytes=").split("-")[0])
+            status, start = 200, self._start()
+            if self.headers.get("range"):
                 headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
                 status = 206
             self._send(status, content[start:], headers, fault.body if fault else None)

@@ -60,6 +60,15 @@ class _Asked:
     budget: TokenBudget
 
 
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """What one forward pass gave."""
+
+    questions: list[Question]  # of each row
+    logits: Logits
+    marker_mask: Bool  # [rows, options]
+
+
 class Pipeline:
     """Answers checked states and questions with one checkpoint. Knows nothing of hooks."""
 
@@ -125,9 +134,10 @@ class Pipeline:
             for question in prepared.questions
         }
         for indices, rows in self._chunks(listed, prepared, options) if found else ():
-            for of_row, logits, mask, places in self._passes(rows, prepared.questions):
-                values = logits_by_option(logits, mask, of_row)
-                for question, place, value in zip(of_row, places, values, strict=True):
+            for places in self._plan(rows):
+                made = self._pass(places, rows, prepared.questions)
+                values = logits_by_option(made.logits, made.marker_mask, made.questions)
+                for question, place, value in zip(made.questions, places, values, strict=True):
                     found[question.id][indices[place // len(prepared.questions)]] = value
         return found
 
@@ -193,23 +203,28 @@ class Pipeline:
     ) -> list[Answer]:
         """Run rows in as many passes as the token budget asks for; answers in row order."""
         answers: list[Answer | None] = [None] * len(rows)
-        for asked, logits, mask, places in self._passes(rows, questions):
-            decoded = decode_answers(logits, mask, asked, self.calibration, language)
+        for places in self._plan(rows):
+            made = self._pass(places, rows, questions)
+            decoded = decode_answers(
+                made.logits, made.marker_mask, made.questions, self.calibration, language
+            )
             for place, answer in zip(places, decoded, strict=True):
                 answers[place] = answer
         return [answer for answer in answers if answer is not None]
 
-    def _passes(
-        self, rows: Sequence[EncodedRow], questions: Sequence[Question]
-    ) -> Iterator[tuple[list[Question], Logits, Bool, list[int]]]:
-        """Yield questions, logits, option mask and row indices of each forward pass."""
-        lengths = [len(row.ids) for row in rows]
-        for indices in plan_batches(lengths, max_tokens=self._max_batch_tokens):
-            batch = collate([rows[index] for index in indices], pad_id=self._pad_id)
-            logits = self.runtime.forward(batch)
-            _require_rows(logits, len(indices), batch.marker_mask.shape[1])
-            asked = [questions[index % len(questions)] for index in indices]
-            yield asked, logits, batch.marker_mask, indices
+    def _plan(self, rows: Sequence[EncodedRow]) -> Iterator[list[int]]:
+        """Indices of the rows of each forward pass."""
+        return plan_batches([len(row.ids) for row in rows], max_tokens=self._max_batch_tokens)
+
+    def _pass(
+        self, indices: Sequence[int], rows: Sequence[EncodedRow], questions: Sequence[Question]
+    ) -> "_Pass":
+        """Make one forward pass over some of the rows, which come state by state."""
+        batch = collate([rows[index] for index in indices], pad_id=self._pad_id)
+        logits = self.runtime.forward(batch)
+        _require_rows(logits, len(indices), batch.marker_mask.shape[1])
+        asked = [questions[index % len(questions)] for index in indices]
+        return _Pass(asked, logits, batch.marker_mask)
 
 
 def as_states(states: object) -> list[State]:

@@ -10,6 +10,7 @@ import pytest
 
 from conformance.golden_compare import differences
 from drut.checkpoint.config import CheckpointConfig, read_config
+from drut.checkpoint.opened import open_checkpoint
 from drut.decoding.answers import decode_answers
 from drut.decoding.calibration import (
     Calibration,
@@ -19,7 +20,9 @@ from drut.decoding.calibration import (
     clamp_temperature,
     read_calibration,
 )
+from drut.decoding.calibration_file import write_calibration
 from drut.decoding.gate import parse_min_confidence
+from drut.decoding.identity import identity_of
 from drut.decoding.probabilities import entropy_confidence
 from drut.errors import CheckpointFormatError
 from drut.questions import Question, parse_question
@@ -121,6 +124,7 @@ def test_entropy_confidence(case: dict[str, Any]) -> None:
 
 
 FILES = golden_cases("calibration_files.json")
+TINY_IDENTITY = identity_of(open_checkpoint(GOLDEN / "tiny-checkpoint", model_id="tiny-checkpoint"))
 
 
 @pytest.mark.parametrize("case", FILES, ids=[case["id"] for case in FILES])
@@ -131,11 +135,22 @@ def test_calibration_file(case: dict[str, Any], tmp_path: Path) -> None:
     plain = Calibration()
     if "error" in case:
         with pytest.raises(CheckpointFormatError):
-            read_calibration(path, plain)
+            read_calibration(path, plain, TINY_IDENTITY)
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        got = read_calibration(path, plain)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        got = read_calibration(path, plain, TINY_IDENTITY)
     assert list(got.temperatures.by_type) == case["temperature"]
     assert got.temperatures.by_bucket == case["temperature_by_options"]
     assert got.binning == case["binning_map"]
+    families = [UserWarning if issubclass(w.category, UserWarning) else w.category for w in caught]
+    assert [family.__name__ for family in families] == case["warnings"]
+
+
+def test_a_written_calibration_file_is_upstreams(tmp_path: Path) -> None:
+    saved = json.loads((GOLDEN / "calibration_files.json").read_text())["saved_payload"]
+    source = tmp_path / "source.json"
+    source.write_text(json.dumps(saved))
+    made = read_calibration(source, Calibration(), TINY_IDENTITY)  # of this model: no warning
+    written = write_calibration(tmp_path / "written.json", made, TINY_IDENTITY)
+    assert json.loads(written.read_text()) == saved

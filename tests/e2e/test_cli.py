@@ -202,7 +202,7 @@ def test_a_windows_1252_console_shows_what_it_can(
     windows = {**environment, "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"}
     file = tmp_path / "a.jsonl"
     file.write_text(json.dumps("ü 日本 \U0001f600"), encoding="utf-8")
-    code, shown = on_terminal(windows, "predict", "--file", str(file), *GUARD)
+    code, shown = on_terminal(windows, "predict", "--file", str(file), *GUARD, width=200)
     assert code == 0
     assert "ü ?? ?" in shown
     assert "##" in shown

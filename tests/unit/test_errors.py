@@ -12,7 +12,9 @@ from drut import errors
 CLASSES = {
     name: value
     for name, value in vars(errors).items()
-    if inspect.isclass(value) and value.__module__ == errors.__name__
+    if inspect.isclass(value)
+    and value.__module__ == errors.__name__
+    and not issubclass(value, Warning)
 }
 
 

@@ -329,6 +329,26 @@ def test_calibration_arguments_reach_the_agent(tmp_path: Path):
     assert agent.predict("x", NOUL, lang="de")["answers"]["urgent"]["noul"] > plainly
 
 
+def test_a_calibration_file_is_compared_with_the_opened_bundle(repository: Path, tmp_path: Path):
+    write_bundle(repository)
+    bound = {"graph_sha256": "0" * 64, "tokenizer_sha256": "0" * 64}
+    path = tmp_path / "calibration.json"
+    path.write_text(json.dumps({"temperature": [1.0, 1.0, 4.0], "bundle": bound}))
+    options: dict[str, Any] = {"model_repository": repository, "calibration": path}
+    with pytest.raises(DigestMismatchError, match="fitted for bundle"):
+        load("tiny", runtime=FakeRuntime(), **options)
+    agent = load("tiny", runtime=FakeRuntime(), calibration_any_graph=True, **options)
+    assert agent.calibration.temperature("noul", 2) == 4.0
+
+
+def test_raw_logits_run_no_hook():
+    def refuse(ctx: Any) -> None:
+        raise AssertionError("no hook is called")
+
+    agent = Agent(plain(), runtime=FakeRuntime(), on_predict_start=refuse)
+    assert agent.logits(["x", "y"], NOUL)["urgent"].tolist() == [[0.0, 1.0]] * 2
+
+
 def test_temperatures_out_of_range_are_told_when_the_checkpoint_is_opened():
     with pytest.warns(RuntimeWarning, match="0.1006"):
         Agent(checkpoint(), runtime=FakeRuntime())
@@ -341,7 +361,7 @@ def test_temperatures_out_of_range_are_told_when_the_checkpoint_is_opened():
         ({"max_batch_tokens": True}, InvalidTypeError),
         ({"unknown_keys": "warn"}, InvalidRequestError),
         ({"hooks_timeout": -1}, InvalidRequestError),
-        ({"hooks": [object()]}, InvalidHookError),
+        ({"hooks": ["no hook"]}, InvalidHookError),
         ({"calibration": "none.json"}, CheckpointNotFoundError),
         ({"lang_temperatures": {"de": 1}}, InvalidRequestError),
         ({"min_confidance": 0.5}, TypeError),

@@ -352,3 +352,61 @@ def test_unknown_keys_follow_the_pipelines_setting():
 def test_an_unknown_setting_of_unknown_keys_is_refused(value: Any):
     with pytest.raises(InvalidRequestError, match="unknown_keys"):
         pipeline(unknown_keys=value)
+
+
+def logits(states: Any, questions: Any, runtime: Any = None, **options: Any) -> Any:
+    made = pipeline(runtime or FakeRuntime(logits_of_content), **options)
+    return made.logits(states, questions, PLAIN)
+
+
+def test_logits_are_what_answers_are_made_of():
+    states = states_of(3, 40, 9)
+    found = logits(states, ALL)
+    assert {key: rows.shape for key, rows in found.items()} == {
+        "urgent": (3, 2),
+        "team": (3, 2),
+        "sev": (3, 3),
+    }
+    for index, result in enumerate(answer(states)):
+        exponents = np.exp(found["sev"][index] - found["sev"][index].max())
+        shares = [*result["answers"]["sev"]["probabilities"].values()]
+        assert shares == pytest.approx((exponents / exponents.sum()).tolist(), abs=1e-4)
+
+
+def test_logits_come_in_the_order_of_the_options_and_of_the_states():
+    turned = {"sev": {**ALL["sev"], "option_order": [2, 0, 1]}}
+    assert logits(["x"], turned, FakeRuntime(rising_logits))["sev"].tolist() == [[1, 2, 0]]
+    states = states_of(30, 2, 15)
+    together = logits(states, ALL, max_batch_tokens=60)
+    for index, state in enumerate(states):
+        for key, rows in logits([state], ALL).items():
+            assert together[key][index].tolist() == rows[0].tolist()
+
+
+def test_logits_of_sorted_chunks_return_to_their_states():
+    states = states_of(30, 2, 15, 1, 40)
+    made = pipeline(FakeRuntime(logits_of_content))
+    plain = made.logits(states, ALL, PLAIN)
+    for sort in (False, True):
+        options = InferenceOptions(batch_size=2, sort_by_length=sort)
+        for key, rows in made.logits(states, ALL, options).items():
+            assert rows.tolist() == plain[key].tolist()
+
+
+def test_logits_of_nothing_are_empty():
+    assert logits([], NOUL)["urgent"].shape == (0, 2)
+    assert logits(["x"], {}) == {}
+
+
+def test_logits_are_checked_like_answers():
+    with pytest.raises(InvalidTypeError, match="list of states"):
+        logits("x", NOUL)
+    with pytest.raises(InvalidTypeError, match="a state is None"):
+        logits([None], NOUL)
+
+    def broken(batch: Batch) -> Logits:
+        made = rising_logits(batch)
+        return Logits(made.options * np.float32(np.nan), made.actions)
+
+    with pytest.raises(NonFiniteOutputError):
+        logits(["x"], NOUL, FakeRuntime(broken))

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drut.usage import total_usage
 from drut.errors import InvalidTypeError
+from drut.usage import total_usage
 from property_settings import examples
 
 tokens = st.integers(0, 10**6)

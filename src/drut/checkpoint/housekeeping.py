@@ -35,8 +35,7 @@ def remove(repository: Path, directory: Path) -> None:
         InvalidRequestError: the directory is not one of the two, or only a link.
         OSError: it cannot be moved or deleted; in the latter case `leftovers` finds the rest.
     """
-    depth = len(directory.relative_to(repository).parts) if _is_below(directory, repository) else 0
-    if depth not in (1, 2) or directory.is_symlink() or directory.parent.is_symlink():
+    if not _is_own(repository, directory):
         raise InvalidRequestError(
             f"{directory} is not a bundle's directory inside {repository}, or is a link to "
             "somewhere else; remove it by hand if you are sure"
@@ -82,8 +81,13 @@ def delete_leftover(directory: Path) -> None:
         _delete(directory)
 
 
-def _is_below(directory: Path, repository: Path) -> bool:
-    return directory.is_relative_to(repository) and ".." not in directory.parts
+def _is_own(repository: Path, directory: Path) -> bool:
+    """Whether a directory lies one or two levels below a repository, without links on the way."""
+    if ".." in directory.parts or not directory.is_relative_to(repository):
+        return False
+    parts = directory.relative_to(repository).parts
+    below = [repository.joinpath(*parts[: depth + 1]) for depth in range(len(parts))]
+    return len(parts) in (1, 2) and not any(path.is_symlink() for path in below)
 
 
 def _delete(directory: Path) -> None:

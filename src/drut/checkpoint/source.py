@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from drut.checkpoint.config import CONFIG_NAME, ENCODER_DIR, TOKENIZER_DIR, WEIGHTS_NAME
+from drut.checkpoint.hub import download_snapshot
 from drut.checkpoint.paths import is_inside
 from drut.errors import (
     CheckpointNotFoundError,
@@ -167,7 +168,6 @@ def _download(
     repository: str, subfolder: str | None, revision: str | None, token: str | None
 ) -> SourceDirectory:
     # Imported here: a bundle on disk needs neither the client nor its HTTP stack.
-    from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         EntryNotFoundError,
         HFValidationError,
@@ -180,11 +180,7 @@ def _download(
     patterns = [*(prefix + pattern for pattern in NEEDED_FILES), *LICENSE_FILES]
     display = "/".join(filter(None, (repository, subfolder)))
     try:
-        snapshot = Path(
-            snapshot_download(
-                repository, revision=revision, token=token or None, allow_patterns=patterns
-            )
-        )
+        snapshot = download_snapshot(repository, revision, token or None, patterns)
     except LocalEntryNotFoundError as exc:
         raise DownloadError(_unreachable(display, exc)) from exc
     except (

@@ -1,1 +1,1 @@
-"""The command line: `drut predict`, `drut doctor`, `drut export`, `drut bundles`."""
+"""The command line `drut`: one module per sub-command, and what they share."""

@@ -1,7 +1,7 @@
 """Who answers `drut predict`: one checkpoint, or whichever a Router chooses."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from drut.agent import DecisionAgent
 from drut.checkpoint.bundle import versions
@@ -18,16 +18,29 @@ ROUTED: Final = (ENGLISH, MULTILINGUAL, TYPED_DECISIONS)
 
 
 def open_asker(
-    checkpoint: str | None, device: str | None, questions: Questions, options: AskOptions
+    checkpoint: str | None,
+    device: str | None,
+    questions: Questions,
+    options: AskOptions,
+    calibrated: Mapping[str, Any] | None = None,
 ) -> Asker:
     """Open what answers: the named checkpoint; else a Router, if there is anything to route to.
+
+    Args:
+        checkpoint: name or directory of a bundle.
+        device: as for `drut.Agent`.
+        questions: what is asked about every state.
+        options: how states are answered.
+        calibrated: arguments of `drut.Agent` about calibration. They belong to one checkpoint, so
+            nothing is routed with them.
 
     Raises:
         DrutError: it cannot be opened.
     """
-    if checkpoint is None and any_exported(ROUTED):
+    if checkpoint is None and not calibrated and any_exported(ROUTED):
         return RoutedAsker(Router(device=device), questions, options)
-    agent = load(DEFAULT_CHECKPOINT if checkpoint is None else checkpoint, device=device)
+    name = DEFAULT_CHECKPOINT if checkpoint is None else checkpoint
+    agent = load(name, device=device, **(calibrated or {}))
     return AgentAsker(agent, questions, options)
 
 

@@ -13,11 +13,12 @@ from importlib import import_module, metadata
 from typing import Final, TextIO
 
 from drut.cli.console import BROKEN_PIPE, FAILED, INTERRUPTED, tell
-from drut.errors import DrutError
+from drut.errors import CalibrationIdentityWarning, DrutError
 
 COMMANDS: Final = {
     "predict": "answer questions about a text or a file",
     "route": "say which checkpoint would answer a text, and why",
+    "calibrate": "fit temperatures to labelled answers",
     "doctor": "show what is installed and usable, and what is wrong",
     "export": "export a checkpoint to ONNX (needs drut[export])",
     "verify": "check a bundle's files, and its answers against the checkpoint",
@@ -43,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # other libraries' remarks are not for this user
-            warnings.simplefilter("default", RuntimeWarning)
+            for told in (RuntimeWarning, CalibrationIdentityWarning):
+                warnings.simplefilter("default", told)
             warnings.showwarning = _show_warning
             code = _run(arguments)
         sys.stdout.flush()

@@ -12,6 +12,7 @@ from drut.cli.answering import AskOptions, Printer, answer_file
 from drut.cli.askers import ROUTED, open_asker
 from drut.cli.console import FAILED, OK, is_terminal, tell
 from drut.cli.lines import BATCH_LINES, JSON_SUFFIXES
+from drut.decoding.calibration_file import read_language_temperatures
 from drut.errors import InvalidRequestError, InvalidTextError
 from drut.loading import DEFAULT_CHECKPOINT
 from drut.presets import PRESETS, preset
@@ -48,6 +49,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--device", help="auto, cpu, cuda, cuda:N or tensorrt (default: DRUT_DEVICE, or auto)")
     add("--long", action="store_true", help="read a state of any length, window by window")
     add("--lang", help="language code that picks temperatures")
+    add("--lang-temperatures", type=Path, metavar="FILE", help="temperatures per language code")
+    add("--calibration", type=Path, metavar="FILE", help="calibration file of the checkpoint")
+    add(
+        "--calibration-any-graph",
+        action="store_true",
+        help="accept a calibration file that is bound to another graph",
+    )
     add("--min-confidence", type=_share, metavar="X", help="mark less certain answers as abstained")
     add("--max-len", type=_count, metavar="N", help="tokens of a sequence")
     add("--head-max-len", type=_count, metavar="N", help="tokens of instructions and options in it")
@@ -72,7 +80,10 @@ def run(arguments: argparse.Namespace) -> int:
     questions = _questions(arguments)
     as_json = arguments.json or not (arguments.table or is_terminal(sys.stdout))
     options = _options(arguments)
-    with closing(open_asker(arguments.checkpoint, arguments.device, questions, options)) as asker:
+    opened = open_asker(
+        arguments.checkpoint, arguments.device, questions, options, _calibrated(arguments)
+    )
+    with closing(opened) as asker:
         asker.check()
         printer = Printer(asker, as_json=as_json)
         if arguments.file is None:
@@ -86,12 +97,25 @@ def run(arguments: argparse.Namespace) -> int:
     return FAILED if failed else OK
 
 
+def _calibrated(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Arguments of the agent about calibration, as far as they are given."""
+    given: dict[str, Any] = {}
+    if arguments.lang_temperatures is not None:
+        given["lang_temperatures"] = read_language_temperatures(arguments.lang_temperatures)
+    if arguments.calibration is not None:
+        given["calibration"] = arguments.calibration
+        given["calibration_any_graph"] = arguments.calibration_any_graph
+    return given
+
+
 def _check_usage(arguments: argparse.Namespace) -> None:
     fail: Callable[[str], Any] = arguments.parser.error
     if arguments.text is not None and arguments.file is not None:
         fail("give TEXT or --file, not both")
     if arguments.text is None and arguments.file is None and is_terminal(sys.stdin):
         fail("give TEXT, - to read standard input, or --file PATH")
+    if arguments.calibration_any_graph and arguments.calibration is None:
+        fail("--calibration-any-graph has no meaning without --calibration")
     if arguments.long:
         for name in ("max_len", "head_max_len", "on_truncation"):
             if getattr(arguments, name) is not None:

@@ -11,7 +11,7 @@ SIDE: Final = 240  # pixels of a plot's square
 COUNTS: Final = 44  # height of the counts below it
 LEFT, TOP, RIGHT, BOTTOM = 64, 84, 24, 16
 BETWEEN: Final = 84  # from one plot to the next in a row
-ROW: Final = SIDE + COUNTS + 112
+ROW: Final = SIDE + COUNTS + 104
 TICKS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 INK, GRID, BAR, GAP = "#222222", "#dddddd", "#3b6ea5", "#b3261e"
 
@@ -34,6 +34,8 @@ def draw_reliability(panels: Sequence[Panel], *, title: str) -> str:
         panels: at least one.
         title: heading, plain text.
     """
+    # XML has no form for control characters, which a file's name may hold.
+    title = "".join(character if character.isprintable() else "?" for character in title)
     width = LEFT + 2 * SIDE + BETWEEN + RIGHT
     height = TOP + len(panels) * ROW + BOTTOM
     lines = [
@@ -82,7 +84,7 @@ def _plot(corner: tuple[int, int], seen: Reliability, heading: str) -> Iterator[
     total = int(seen.counts.sum())
     yield _text(left + SIDE / 2, bottom + COUNTS + 42, f"confidence ({total:,} answers)")
     x, y = left - 42, top + SIDE / 2
-    yield _text(x, y, "share right", turned=True)
+    yield f'<g transform="rotate(-90 {x} {y:g})">{_text(x, y, "share right")}</g>'
 
 
 def _bars(corner: tuple[int, int], seen: Reliability) -> Iterator[str]:
@@ -133,18 +135,10 @@ def _line(
 
 
 def _text(
-    x: float,
-    y: float,
-    text: str,
-    *,
-    size: int = 12,
-    anchor: str = "middle",
-    bold: bool = False,
-    turned: bool = False,
+    x: float, y: float, text: str, *, anchor: str = "middle", bold: bool = False, size: int = 12
 ) -> str:
     style = ' font-weight="bold"' if bold else ""
-    turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turned else ""
     return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"{style}{turn}>'
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"{style}>'
         f"{escape(text)}</text>"
     )

@@ -42,7 +42,7 @@ def write_calibration(path: str | Path, calibration: Calibration, identity: Mode
         OSError: it cannot be written; an older file is still there then.
     """
     content = calibration_payload(calibration, identity)
-    return write_text(path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+    return write_text(path, json.dumps(content, indent=2) + "\n")
 
 
 def read_language_temperatures(path: str | Path) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def write_language_temperatures(path: str | Path, by_language: Mapping[str, Temp
     content = {
         primary_subtag(code): _temperatures(found) for code, found in sorted(by_language.items())
     }
-    return write_text(path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+    return write_text(path, json.dumps(content, indent=2) + "\n")
 
 
 def write_text(path: str | Path, text: str) -> Path:

@@ -6,7 +6,7 @@ probability; the expected calibration error is that of Guo et al., section 2.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -22,6 +22,7 @@ from drut.decoding.calibration import (
     primary_subtag,
 )
 from drut.decoding.probabilities import softmax
+from drut.errors import InvalidRequestError
 from drut.schema import QuestionType
 from drut.tensors import QTYPES, Bool, Float32, Int64
 
@@ -102,6 +103,33 @@ def fit_temperature(records: Sequence[Record]) -> float:
             break
         inverse = wanted
     return 1.0 / inverse
+
+
+def fit_calibration(
+    records: Sequence[Record],
+    current: Calibration,
+    floors: Floors = DEFAULT_FLOORS,
+    *,
+    binning: bool = False,
+) -> Calibration:
+    """Fit temperatures, and with `binning` maps of confidence on top of them.
+
+    Temperatures per language stay as they are. Without `binning`, and where no bucket has enough
+    records for it, the result has no maps.
+
+    Raises:
+        InvalidRequestError: no type has as many records as its floor.
+    """
+    counts = {kind: _count(records, kind) for kind in QTYPES}
+    if max(counts.values()) < max(1, floors.per_type):
+        found = ", ".join(f"{kind} {number}" for kind, number in counts.items())
+        raise InvalidRequestError(
+            f"no question type has the {floors.per_type} labelled answers that fitting needs "
+            f"(found: {found}); label more, or lower the floor per type"
+        )
+    temperatures = fit_temperatures(records, current.temperatures, floors)
+    maps = fit_binning(records, temperatures, floors) if binning else {}
+    return replace(current, temperatures=temperatures, binning=maps or None)
 
 
 def fit_temperatures(

@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from bundles import write_bundle
-from drut.checkpoint.bundle import find_bundle, is_bundle, read_bundle, versions
+from drut.checkpoint.bundle import (
+    find_bundle,
+    is_bundle,
+    read_bundle,
+    split_version,
+    versions,
+)
 from drut.errors import CheckpointFormatError, CheckpointNotFoundError
 
 
@@ -152,3 +158,28 @@ def test_defaults_of_an_old_manifest(tmp_path: Path):
 
 def test_a_version_directory_under_another_name_is_version_one(tmp_path: Path):
     assert read_bundle(manifest_only(tmp_path / "unpacked")).version == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "split"),
+    [
+        ("starter", ("starter", None)),
+        ("starter@3", ("starter", 3)),
+        ("a@b@12", ("a@b", 12)),
+        ("starter@0", ("starter@0", None)),
+        ("starter@03", ("starter@03", None)),
+        ("starter@v3", ("starter@v3", None)),
+        ("starter@", ("starter@", None)),
+        ("@3", ("@3", None)),
+    ],
+)
+def test_a_version_may_follow_a_name(text: str, split: tuple[str, int | None]) -> None:
+    assert split_version(text) == split
+
+
+def test_a_path_that_exists_has_no_version_in_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run@3").mkdir()
+    assert split_version("run@3") == ("run@3", None)

@@ -1,7 +1,9 @@
 import errno
 import json
 import re
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,12 +17,15 @@ from drut.errors import (
     GraphContractError,
     VerificationError,
 )
-from drut_export import repository
+from drut_export import publishing, repository
 from drut_export.pbtxt import GENERATED
 from drut_export.repository import ExportRequest, export_checkpoint
+from drut_export.trial_texts import TEXTS
+from drut_export.verify_report import VerifyReport
 from exports import CHECKPOINTS
 from golden_values import GOLDEN
 from tiny_checkpoint import TINY, copy_of_tiny
+from unit.export.reports import report
 
 
 def files_below(directory: Path) -> list[str]:
@@ -36,11 +41,13 @@ def request(directory: Path, checkpoint: Path = TINY, **changes: object) -> Expo
 def test_a_bundle_is_complete(name: str, exported: Callable[[str], Bundle]) -> None:
     bundle = exported(name)
     assert files_below(bundle.directory) == [
+        "VERIFICATION.md",
         "manifest.json",
         "model.onnx",
         "rl_agent_config.json",
         "tokenizer/tokenizer.json",
         "tokenizer/tokenizer_config.json",
+        "verification.svg",
     ]
     listed = bundle.manifest["files"]
     assert sorted(listed) == [f for f in files_below(bundle.directory) if f != "manifest.json"]
@@ -77,8 +84,25 @@ def test_the_manifest_says_what_was_made_from_what(
     assert manifest["temperature_by_options"]["choice:11+"] == 0.1006
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", manifest["created"])
     assert set(manifest["tools"]) == {"torch", "transformers", "onnx", "onnxruntime", "drut"}
-    assert manifest["verification"]["max_probability_difference"] < 1e-4
-    assert manifest["verification"]["equal_choices"] == 1.0
+    verification = manifest["verification"]
+    assert verification["max_probability_difference"] < 1e-4
+    assert verification["equal_choices"] == 1.0
+    assert verification["batches"] == 15
+    assert verification["worst_row"]
+    assert verification["tolerance"]["probabilities"] == 5e-4
+
+
+def test_the_report_beside_the_manifest_is_about_shapes_and_texts(
+    exported: Callable[[str], Bundle],
+) -> None:
+    directory = exported("tiny-checkpoint").directory
+    report = (directory / "VERIFICATION.md").read_text(encoding="utf-8")
+    assert report.startswith("# Verification of tiny-checkpoint (fp32)\n")
+    assert "| 3 rows x 83 tokens x 7 options " in report
+    for title in TEXTS:
+        assert f"| {title} " in report
+    assert "(verification.svg)" in report
+    assert (directory / "verification.svg").read_text(encoding="utf-8").startswith("<svg ")
 
 
 def test_versions_count_up_and_old_ones_stay(traced: Path, tmp_path: Path) -> None:
@@ -100,18 +124,65 @@ def test_an_existing_version_is_never_written_to(traced: Path, tmp_path: Path) -
     assert not files_below(tmp_path)
 
 
-def test_a_version_that_appears_meanwhile_is_not_written_to(traced: Path, tmp_path: Path) -> None:
-    theirs = tmp_path / "tiny" / "1" / "model.onnx"
+def somebody_makes(version: Path) -> Callable[[str], None]:
+    """Another export ends just before this one does."""
 
-    def somebody_else_is_faster(line: str) -> None:
+    def progress(line: str) -> None:
         if "bundle" in line:
-            theirs.parent.mkdir(parents=True)
-            theirs.write_bytes(b"theirs")
+            version.mkdir(parents=True)
+            (version / "model.onnx").write_bytes(b"theirs")
 
+    return progress
+
+
+def test_a_wanted_version_that_appears_meanwhile_is_not_written_to(
+    traced: Path, tmp_path: Path
+) -> None:
+    theirs = tmp_path / "tiny" / "1"
     with pytest.raises(ExportError, match="meanwhile"):
-        export_checkpoint(request(tmp_path), progress=somebody_else_is_faster)
-    assert theirs.read_bytes() == b"theirs"
+        export_checkpoint(request(tmp_path, version=1), progress=somebody_makes(theirs))
+    assert files_below(tmp_path) == ["tiny/1/model.onnx"]
+    assert (theirs / "model.onnx").read_bytes() == b"theirs"
     assert not list(tmp_path.glob(".*"))
+
+
+def test_an_export_that_wants_no_version_takes_the_next_one_that_is_free(
+    traced: Path, tmp_path: Path
+) -> None:
+    theirs = tmp_path / "tiny" / "1"
+    bundle = export_checkpoint(request(tmp_path), progress=somebody_makes(theirs))
+    assert (bundle.version, bundle.manifest["version"]) == (2, 2)
+    assert files_below(theirs) == ["model.onnx"]
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_exports_of_one_name_at_the_same_time_get_versions_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = threading.Barrier(4, timeout=60)
+
+    def make_graph(model: object, precision: object, directory: Path, *_: object) -> VerifyReport:
+        (directory / "model.onnx").write_text(str(threading.get_ident()))
+        together.wait()  # all have looked at the repository before any of them publishes
+        return report()
+
+    monkeypatch.setattr(repository, "_make_graph", make_graph)
+
+    def export(_: int) -> tuple[int, str]:
+        bundle = export_checkpoint(request(tmp_path))
+        assert bundle.manifest["version"] == bundle.version
+        graph = bundle.graph.read_text()
+        assert graph == str(threading.get_ident())
+        verify_digests(
+            bundle.directory, {p: f["sha256"] for p, f in bundle.manifest["files"].items()}
+        )
+        return bundle.version, graph
+
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(export, range(4)))
+    assert sorted(version for version, _ in made) == [1, 2, 3, 4]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny"]
+    assert (tmp_path / "tiny" / "config.pbtxt").is_file()
 
 
 @pytest.mark.parametrize(
@@ -182,17 +253,47 @@ def test_an_interrupted_export_leaves_nothing(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("step", ["save_graph", "write_manifest", "render_pbtxt"])
+def full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    "step", ["save_graph", "write_report", "write_manifest", "render_pbtxt", "shutil.copyfile"]
+)
 def test_a_full_disk_is_an_export_error_and_leaves_nothing(
     traced: Path, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(repository, step, full)
+    monkeypatch.setattr(f"drut_export.repository.{step}", full)
     with pytest.raises(ExportError, match="No space left on device"):
         export_checkpoint(request(tmp_path / "repository"))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["verification.svg", "VERIFICATION.md", "manifest.json", "pbtxt"])
+def test_a_disk_that_fills_up_while_a_version_is_added_leaves_the_others_alone(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make_graph(model: object, precision: object, directory: Path, *_: object) -> VerifyReport:
+        (directory / "model.onnx").write_bytes(b"graph")
+        return report()
+
+    monkeypatch.setattr(repository, "_make_graph", make_graph)
+    export_checkpoint(request(tmp_path))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    write = Path.write_text
+
+    def until_full(path: Path, text: str, **options: str) -> int:
+        if path.name.endswith(name):
+            write(path, text[: len(text) // 2], encoding="utf-8")
+            full()
+        return write(path, text, encoding="utf-8")
+
+    monkeypatch.setattr(Path, "write_text", until_full)
+    with pytest.raises(ExportError, match=r"No space left on device.*nothing was left"):
+        export_checkpoint(request(tmp_path))
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert after == before
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_a_failing_rename_leaves_nothing(
@@ -201,7 +302,7 @@ def test_a_failing_rename_leaves_nothing(
     def refuse(*_: object) -> None:
         raise PermissionError("read-only")
 
-    monkeypatch.setattr(repository.os, "rename", refuse)
+    monkeypatch.setattr(publishing.os, "rename", refuse)
     with pytest.raises(ExportError, match="read-only"):
         export_checkpoint(request(tmp_path / "repository"))
     assert not list(tmp_path.iterdir())
@@ -209,7 +310,7 @@ def test_a_failing_rename_leaves_nothing(
 
 def test_a_graph_that_answers_otherwise_is_not_published(traced: Path, tmp_path: Path) -> None:
     # Random weights are far from an int8 grid, and nothing trained this model to bear that.
-    with pytest.raises(VerificationError, match=r"worst shape: \d rows x"):
+    with pytest.raises(VerificationError, match=r"worst row: "):
         export_checkpoint(request(tmp_path / "repository", precision="int8-weights"))
     assert not list(tmp_path.iterdir())
 

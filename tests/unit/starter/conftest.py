@@ -177,10 +177,12 @@ def tiny_setup(bank_file, tiny_tokenizer, net):
         "intermediate_size": 48,
         "max_position_embeddings": 512,
     }
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # so small a model only loses time by more
     torch.manual_seed(5)
     parts = Parts(config, tiny_tokenizer)
     model = DecisionModel(build_encoder(config), head_layers=HEAD_LAYERS, actions=1)
-    return Setup(
+    yield Setup(
         model=model,
         parts=parts,
         encoder=Encoder(parts.build_tokenizer(), LONGEST_ROW),
@@ -188,3 +190,4 @@ def tiny_setup(bank_file, tiny_tokenizer, net):
         embedder=Embedder(build_encoder(config).eval(), parts.build_tokenizer()),
         held_out=schema_items(bank_file),
     )
+    torch.set_num_threads(threads)

@@ -33,4 +33,5 @@ def test_a_summary_counts_right_answers_and_chance():
     items = [make_item("choice", "?", ["a", "b"], 1, "s"), make_item("noul", "?", (), 0, "s")]
     summary = summarise([np.array([0.2, 0.8]), np.array([0.4, 0.6])], items)
     assert (summary.items, summary.accuracy, summary.chance) == (2, 0.5, 0.5)
+    assert summary.confidence == pytest.approx(0.7)
     assert summary.nll == pytest.approx(-(np.log(0.8) + np.log(0.4)) / 2)

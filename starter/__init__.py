@@ -1,0 +1,1 @@
+"""How the small English starter checkpoint is made: data, training, finishing, evaluation."""
