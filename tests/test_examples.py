@@ -31,7 +31,7 @@ def example(name: str) -> ModuleType:
 
 def test_L145_a_cache_example_is_where_the_page_says() -> None:
     assert (HOOKS / "cache.py").is_file()
-    assert {path.stem for path in SCRIPTS} >= {"audit", "cache", "guard", "redact"}
+    assert {path.stem for path in SCRIPTS} >= {"audit", "cache", "guard", "pin_route", "redact"}
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
@@ -283,3 +283,21 @@ def test_guard_leaves_refusing_to_the_agent() -> None:
             make_fake_agent(hooks=[guard, Hook([], start=setting(max_len=64))]).predict_batch(
                 states, NOUL
             )
+
+
+def test_a_pinned_customer_is_answered_by_his_checkpoint_and_the_other_is_never_built() -> None:
+    pin = example("pin_route")
+    built: list[str] = []
+
+    def build(name: str) -> drut.Agent:
+        built.append(name)
+        return make_fake_agent()
+
+    hook = pin.PinRoute(pin.customer_of, {"acme": "starter"})
+    router = drut.Router(factory=build, hooks=hook)
+    german = {"customer": "acme", "text": "Wo ist mein Paket, das ich gestern bestellt habe?"}
+    result = router.predict(german, NOUL)
+    assert built == ["starter"]
+    assert result["routing"]["model"] == "starter"
+    assert result["routing"]["reason_code"] == "hook"
+    assert router.predict(german["text"], NOUL)["routing"]["model"] == "multilingual"

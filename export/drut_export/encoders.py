@@ -51,6 +51,16 @@ def hidden_width(encoder: nn.Module) -> int:
     return int(cast(Any, encoder).config.hidden_size)
 
 
+def learned_positions(encoder: nn.Module) -> int | None:
+    """Longest sequence of an encoder with a table of positions; None where they are computed."""
+    for name, module in encoder.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            # Encoders that number positions from behind the padding index waste the rows before.
+            unused = 0 if module.padding_idx is None else module.padding_idx + 1
+            return module.num_embeddings - unused
+    return None
+
+
 def takes_layer_masks(encoder: nn.Module) -> bool:
     """Whether the encoder is a ModernBERT, whose layers take the masks made here."""
     return bool(cast(Any, encoder).config.model_type == MODERNBERT)

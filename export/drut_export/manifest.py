@@ -28,7 +28,8 @@ def make_manifest(
 
     Args:
         directory: the finished bundle but for the manifest.
-        identity: name, version, source, revision and precision; the version may still change.
+        identity: name, version, source, revision, precision and the encoder's positions; the
+            version may still change.
         config: the checkpoint's settings.
         report: figures of the verification.
     """

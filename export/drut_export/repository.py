@@ -19,6 +19,7 @@ from drut.errors import ExportError, GraphContractError
 from drut.runtimes.ort import OrtOptions, OrtRuntime
 from drut_export.canonical import make_canonical
 from drut_export.checkpoint_loading import load_model
+from drut_export.encoders import learned_positions
 from drut_export.graph import build_graph, save_graph
 from drut_export.manifest import make_manifest, write_manifest
 from drut_export.modeling import DecisionModel
@@ -96,7 +97,11 @@ def export_checkpoint(request: ExportRequest, *, progress: Progress | None = Non
             say("writing the bundle")
             _copy_files(request, version)
             write_report(version, report, name=request.name, precision=request.precision)
-            manifest = make_manifest(version, _identity(request), config, report)
+            identity = {
+                **_identity(request),
+                "max_positions": learned_positions(model.encoder),
+            }
+            manifest = make_manifest(version, identity, config, report)
             pbtxt = render_pbtxt(request.name, parallel=config.parallel, actions=config.actions)
             (staged / CONFIG_PBTXT).write_text(pbtxt, encoding="utf-8")
             published = publish(

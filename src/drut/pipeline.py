@@ -86,7 +86,8 @@ class Pipeline:
         self.calibration = calibration
         self._config = checkpoint.config
         self._pad_id = checkpoint.tokenizer.pad_id
-        self._max_positions = _max_positions(checkpoint)
+        bundle = checkpoint.bundle
+        self._max_positions = bundle.max_positions if bundle else None
         if unknown_keys not in ("error", "ignore"):
             raise InvalidRequestError(
                 f"unknown_keys must be 'error' or 'ignore', got {shorten(unknown_keys)}"
@@ -270,13 +271,6 @@ def _batch_size(value: object) -> int | None:
         return None
     size = whole_number("batch_size", value, least=-(1 << 62))
     return size if size > 0 else None
-
-
-def _max_positions(checkpoint: Checkpoint) -> int | None:
-    if checkpoint.bundle is None:
-        return None
-    value = checkpoint.bundle.manifest.get("max_positions")
-    return value if isinstance(value, int) else None
 
 
 def _slices(items: Sequence[Any], size: int) -> list[list[Any]]:

@@ -42,6 +42,12 @@ class Bundle:
         return self.directory / str(self.manifest.get("graph", GRAPH_NAME))
 
     @property
+    def max_positions(self) -> int | None:
+        """Longest sequence the encoder has positions for; None where it computes them."""
+        value = self.manifest.get("max_positions")
+        return value if isinstance(value, int) else None
+
+    @property
     def precision(self) -> str:
         """How the graph stores and computes numbers, e.g. `fp32`."""
         return str(self.manifest.get("precision", "fp32"))

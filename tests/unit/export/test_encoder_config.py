@@ -5,7 +5,7 @@ import pytest
 
 from drut.errors import CheckpointFormatError
 from drut_export.encoder_config import FULL, SLIDING, readable_config
-from drut_export.encoders import build_encoder
+from drut_export.encoders import build_encoder, learned_positions
 from drut_export.trial_batches import ModelFacts, TrialShape, make_batch
 from small_models import modernbert_config, random_model, run
 
@@ -101,3 +101,16 @@ def test_scaled_rotary_angles_are_refused_where_they_cannot_be_said() -> None:
 def test_a_config_nobody_can_build_is_an_error(config: dict[str, Any]) -> None:
     with pytest.raises(CheckpointFormatError, match="cannot build the encoder"):
         build_encoder(config)
+
+
+@pytest.mark.parametrize(("kind", "positions"), [("bert", 40), ("roberta", 38)])
+def test_learned_positions_limit_a_sequence(kind: str, positions: int) -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = {"model_type": kind, "vocab_size": 50, "intermediate_size": 32, "pad_token_id": 1}
+    encoder = build_encoder({**config, **sizes, "max_position_embeddings": 40})
+    # RoBERTa numbers positions from behind its padding index.
+    assert learned_positions(encoder) == positions
+
+
+def test_computed_positions_do_not_limit_a_sequence() -> None:
+    assert learned_positions(build_encoder(modernbert_config())) is None

@@ -69,6 +69,7 @@ def test_the_manifest_says_what_was_made_from_what(
         "version": 1,
         "source": name,
         "revision": None,
+        "max_positions": None,
         "precision": "fp32",
         "graph": "model.onnx",
         "opset": 24,
