@@ -7,11 +7,18 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from drut.checkpoint.config import CONFIG_NAME, ENCODER_DIR, TOKENIZER_DIR, WEIGHTS_NAME
+from drut.checkpoint.config import (
+    CONFIG_NAME,
+    ENCODER_DIR,
+    TOKENIZER_DIR,
+    WEIGHTS_NAME,
+    read_config,
+)
+from drut_export.checkpoint_loading import load_model
 from drut_export.encoders import build_encoder
 from drut_export.modeling import DecisionModel
 from starter.minilm import HUB_ID, load_encoder, load_tokenizer, minilm_dir
@@ -87,6 +94,10 @@ def save_checkpoint(directory: Path, weights: Mapping[str, Tensor], parts: Parts
     for folder in (directory / TOKENIZER_DIR, directory / ENCODER_DIR):
         folder.mkdir(parents=True, exist_ok=True)
     stored = {name: tensor.detach().float().contiguous() for name, tensor in weights.items()}
+    width = parts.encoder_config["hidden_size"]
+    # Never read, but other readers of the format build BERT with it and refuse to go without.
+    stored["encoder.pooler.dense.weight"] = torch.zeros(width, width)
+    stored["encoder.pooler.dense.bias"] = torch.zeros(width)
     save_file(stored, directory / WEIGHTS_NAME, metadata={"format": "pt"})
     _write_json(directory / CONFIG_NAME, parts.settings)
     _write_json(directory / ENCODER_DIR / "config.json", parts.encoder_config)
@@ -109,9 +120,7 @@ def read_parts(directory: Path) -> Parts:
 def load_checkpoint(directory: Path) -> tuple[DecisionModel, Tokenizer, dict[str, Any]]:
     """Read a checkpoint: model in eval mode, tokenizer, settings."""
     settings = json.loads((directory / CONFIG_NAME).read_text(encoding="utf-8"))
-    config = json.loads((directory / ENCODER_DIR / "config.json").read_text(encoding="utf-8"))
-    model = DecisionModel(build_encoder(config), head_layers=settings["head_layers"], actions=1)
-    model.load_state_dict(load_file(directory / WEIGHTS_NAME))
+    model = load_model(directory, read_config(directory))
     tokenizer = load_tokenizer(directory / TOKENIZER_DIR / "tokenizer.json")
     return model.eval(), tokenizer, settings
 

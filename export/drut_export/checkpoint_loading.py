@@ -26,6 +26,9 @@ from drut_export.modeling import DecisionModel
 SHOWN: Final = 5
 ENCODER_CONFIG: Final = f"{ENCODER_DIR}/config.json"
 
+UNREAD: Final = "encoder.pooler."
+"""BERT encoders are saved with a pooling layer, which the decision head never reads."""
+
 
 def load_model(directory: Path, config: CheckpointConfig) -> DecisionModel:
     """Build the model of a checkpoint directory in float32 and eval mode.
@@ -46,8 +49,13 @@ def load_model(directory: Path, config: CheckpointConfig) -> DecisionModel:
             actions=config.actions,
             parallel=config.parallel,
         )
-    state = _read_weights(weights)
-    check_state(state, model.state_dict(), where=weights)
+    expected = model.state_dict()
+    state = {
+        name: tensor
+        for name, tensor in _read_weights(weights).items()
+        if name in expected or not name.startswith(UNREAD)
+    }
+    check_state(state, expected, where=weights)
     model.load_state_dict(state, assign=True)
     return model.eval()
 

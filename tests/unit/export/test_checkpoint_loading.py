@@ -14,7 +14,7 @@ from drut_export.checkpoint_loading import load_model, save_checkpoint
 from drut_export.modeling import DecisionModel
 from drut_export.trial_batches import ModelFacts, TrialShape, make_batch
 from golden_values import golden_cases
-from small_models import run
+from small_models import BERT, random_model, run
 from tiny_checkpoint import TINY, TINY_PARALLEL, copy_of_tiny
 
 State = dict[str, torch.Tensor]
@@ -204,3 +204,23 @@ def test_weights_too_large_for_the_stored_type_are_not_saved(tmp_path: Path) -> 
     with pytest.raises(CheckpointFormatError, match=r"infinity in scorer\.3\.bias"):
         save_checkpoint(tmp_path / "copy", model, read_config(TINY).raw, [])
     assert not (tmp_path / "copy").exists()
+
+
+def test_a_bert_checkpoint_may_carry_the_pooling_layer_that_nobody_reads(tmp_path: Path) -> None:
+    model = random_model(BERT, head_layers=1, actions=1)
+    settings = {"encoder": "some/bert", "head_layers": 1}
+    tokenizer = TINY / "tokenizer"
+    files = [tokenizer / "tokenizer.json", tokenizer / "tokenizer_config.json"]
+    save_checkpoint(tmp_path, model, settings, files, torch.float32)
+    batch = make_batch(TrialShape(2, 20, 3), ModelFacts(vocabulary=50))
+    expected = run(load(tmp_path), batch)[0]
+
+    def add(state: State) -> None:
+        state["encoder.pooler.dense.weight"] = torch.ones(24, 24)
+        state["encoder.pooler.dense.bias"] = torch.ones(24)
+
+    rewrite(tmp_path, add)
+    assert (run(load(tmp_path), batch)[0] == expected).all()
+    rewrite(tmp_path, lambda state: state.update({"encoder.other": torch.ones(1)}))
+    with pytest.raises(CheckpointFormatError, match=r"has unknown encoder\.other"):
+        load(tmp_path)
