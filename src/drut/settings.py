@@ -31,7 +31,12 @@ def model_repositories() -> list[Path]:
     named = os.environ.get("DRUT_MODEL_REPOSITORY", "")
     paths = [Path(entry).expanduser() for entry in named.split(os.pathsep) if entry.strip()]
     own = user_repository()
-    return [*paths, Path("model_repository"), *([own] if own else []), shipped_repository()]
+    paths += [Path("model_repository"), *([own] if own else []), shipped_repository()]
+    # By the real place: in a source tree the working directory's is the shipped one.
+    unique: dict[str, Path] = {}
+    for path in paths:
+        unique.setdefault(os.path.realpath(path), path)
+    return list(unique.values())
 
 
 def default_repository() -> Path:

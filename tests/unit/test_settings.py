@@ -32,7 +32,10 @@ def test_the_module_names_every_variable_it_reads():
         assert f'"{name}"' in source
 
 
-def test_repositories_are_searched_from_the_named_to_the_shipped(monkeypatch: pytest.MonkeyPatch):
+def test_repositories_are_searched_from_the_named_to_the_shipped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/somebody")
     monkeypatch.setenv("DRUT_MODEL_REPOSITORY", os.pathsep.join(["/one", " ", "~/two"]))
     assert settings.model_repositories() == [
@@ -44,14 +47,28 @@ def test_repositories_are_searched_from_the_named_to_the_shipped(monkeypatch: py
     ]
 
 
+def test_a_place_is_searched_once_under_its_first_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    (tmp_path / "model_repository").mkdir()
+    (tmp_path / "link").symlink_to("model_repository")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DRUT_MODEL_REPOSITORY", str(tmp_path / "link"))
+    found = settings.model_repositories()
+    assert found[0] == tmp_path / "link"
+    assert Path("model_repository") not in found
+
+
 def test_the_users_own_repository_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert settings.user_repository() == tmp_path / "drut" / "model_repository"
 
 
 def test_a_user_without_a_home_still_finds_the_shipped_repository(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
+    monkeypatch.chdir(tmp_path)
+
     def nobody(uid: int) -> Any:
         raise KeyError(uid)
 

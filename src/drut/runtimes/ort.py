@@ -209,7 +209,8 @@ def _require_available(device: Device, asked: list[Provider]) -> None:
     missing = [name for name, _ in asked if name not in onnxruntime.get_available_providers()]
     if missing:
         raise DeviceUnavailableError(
-            f"{missing[0]} is not part of the installed onnxruntime; {_advice()}"
+            f"device {device.name!r} was asked for, but {missing[0]} is not part of the installed "
+            f"onnxruntime; {_advice()}, or pass device='cpu'"
         )
     promised = PROVIDER_OF.get(device.kind)
     if promised is not None and asked[0][0] != promised:
