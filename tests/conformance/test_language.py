@@ -17,15 +17,18 @@ GROUPS = sorted({line.group for line in LINES})
 def identifier(request: pytest.FixtureRequest) -> Identifier | None:
     if request.param == "word-lists":
         return None
-    pytest.importorskip("py3langid")
-    return installed_identifier()
+    return required_identifier()
 
 
 @pytest.fixture
 def py3langid() -> Identifier:
-    pytest.importorskip("py3langid")
+    return required_identifier()
+
+
+def required_identifier() -> Identifier:
+    """The identifier of the extra `lang`, which the tests install."""
     found = installed_identifier()
-    assert found is not None
+    assert found is not None, "py3langid is not installed"
     return found
 
 
