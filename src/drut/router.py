@@ -30,7 +30,7 @@ from drut.routing.building import (
     stripped,
 )
 from drut.routing.catalog import MULTILINGUAL, Catalog
-from drut.routing.decision import RouteDecision, as_decision
+from drut.routing.decision import RouteDecision, as_decision, explained
 from drut.routing.keeper import CheckpointKeeper
 from drut.routing.policy import RoutingPolicy
 from drut.routing.requests import RouteRequest, answerable, read_requests
@@ -130,24 +130,6 @@ class Router(CheckpointKeeper):
         if preload:
             self.preload(None if preload is True else preload)
 
-    @property
-    def auto_task_detection(self) -> bool:
-        """Whether question ids of a workflow choose `typed-decisions`."""
-        return self._routing.auto_task_detection
-
-    @auto_task_detection.setter
-    def auto_task_detection(self, value: bool) -> None:
-        self._routing.auto_task_detection = value
-
-    @property
-    def lang_guess(self) -> Any:
-        """The installed language hint."""
-        return self._routing.lang_guess
-
-    @lang_guess.setter
-    def lang_guess(self, value: Any) -> None:
-        self._routing.lang_guess = value
-
     def route(
         self,
         state: State,
@@ -159,6 +141,8 @@ class Router(CheckpointKeeper):
         hooks: Any = None,
         hooks_raise: bool | None = None,
         hooks_timeout: float | None = None,
+        *,
+        explain: bool = False,
     ) -> RouteDecision:
         """Say which checkpoint would answer, and why. Loads nothing; fires `on_route`.
 
@@ -172,6 +156,7 @@ class Router(CheckpointKeeper):
             hooks: hooks of this call, run behind the installed ones.
             hooks_raise: whether a hook's error stops the call; None: as installed.
             hooks_timeout: seconds per hook; None: as installed.
+            explain: say under `detection["diagnostic"]` which part of the text decided.
 
         Raises:
             InvalidRequestError: an unknown name, or a hook left a decision that is none.
@@ -182,7 +167,8 @@ class Router(CheckpointKeeper):
         request = RouteRequest(state, questions, model, task, lang, lang_guess)
         if questions is not None:
             as_mapping(questions)
-        return self._route(request, self._routing.decide(request), chain).decision
+        decision = self._route(request, self._routing.decide(request), chain).decision
+        return explained(decision) if explain else decision
 
     def route_batch(
         self,
@@ -191,6 +177,7 @@ class Router(CheckpointKeeper):
         *,
         hooks: Any = None,
         hooks_raise: bool | None = None,
+        explain: bool = False,
     ) -> list[RouteDecision]:
         """Route every request of a batch, as `route` would; decisions in input order.
 
@@ -199,7 +186,8 @@ class Router(CheckpointKeeper):
         chain = self._chain(
             hook_options(hooks, hooks_raise=hooks_raise, hooks_timeout=hooks_timeout)
         )
-        return [routed.decision for routed in self._route_all(requests, chain)]
+        decisions = [routed.decision for routed in self._route_all(requests, chain)]
+        return [explained(decision) for decision in decisions] if explain else decisions
 
     def predict(
         self,

@@ -1,6 +1,7 @@
 """Router: arguments, routing, the registry, languages and long states."""
 
 import inspect
+import json
 import threading
 from typing import Any
 
@@ -273,3 +274,35 @@ def test_a_failing_start_hook_of_the_constructor_and_of_the_call(kit: Kit) -> No
         router.predict("a", NOUL, model=EN)
     with pytest.raises(drut.errors.InvalidHookError):
         router.predict("a", NOUL, hooks=[object()])
+
+
+ENGLISH_FIELDS = "Please send me the invoice for my last order, I need it for my records today. "
+
+
+def test_a_decision_explains_which_part_of_the_text_decided() -> None:
+    router = drut.Router()
+    state = {"mail": ENGLISH_FIELDS * 6, "note": "Mein Paket ist leider noch nicht angekommen."}
+    explained = router.route(state, explain=True)
+    diagnostic = explained["detection"]["diagnostic"]
+    assert explained.reason_code == "mixed_language"
+    assert (diagnostic["stage"], diagnostic["reason"]) == ("segment", "mixed_language")
+    assert diagnostic["source"] == explained["detection"]["mixed_segment"]
+    assert "Paket" not in json.dumps(explained)
+    assert router.route(state) == {
+        **explained,
+        "detection": {k: v for k, v in explained["detection"].items() if k != "diagnostic"},
+    }
+
+
+def test_an_explained_batch_says_so_of_every_request_the_text_decided() -> None:
+    requests = [
+        {"state": ENGLISH_FIELDS, "questions": {}},
+        {"state": ENGLISH_FIELDS, "questions": {}, "model": "starter"},
+    ]
+    by_text, by_name = drut.Router().route_batch(requests, explain=True)
+    assert by_text["detection"]["diagnostic"] == {
+        "stage": "whole_state",
+        "reason": "english",
+        "source": None,
+    }
+    assert by_name["detection"] is None

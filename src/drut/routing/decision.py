@@ -78,6 +78,21 @@ def as_decision(value: object) -> RouteDecision:
     return value if isinstance(value, RouteDecision) else RouteDecision(value)
 
 
+def explained(decision: RouteDecision) -> RouteDecision:
+    """The decision with what of the text decided it, where the text did.
+
+    `detection["diagnostic"]` has `stage` (`whole_state` or `segment`), `reason` (the reason code)
+    and `source` (where the deciding part lies: positions and lengths, never its text).
+    """
+    detection = decision.get("detection")
+    if not isinstance(detection, Mapping):
+        return decision
+    source = detection.get("mixed_segment")
+    stage = "whole_state" if source is None else "segment"
+    diagnostic = {"stage": stage, "reason": decision.reason_code, "source": copy_plain(source)}
+    return RouteDecision({**decision, "detection": {**detection, "diagnostic": diagnostic}})
+
+
 def copy_plain(value: Any) -> Any:
     """Copy nested dicts and lists, so that editing one copy leaves the others alone."""
     if isinstance(value, Mapping):

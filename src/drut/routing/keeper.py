@@ -66,6 +66,24 @@ class CheckpointKeeper(HookOwner):
         return self._catalog.own()
 
     @property
+    def auto_task_detection(self) -> bool:
+        """Whether question ids of a workflow choose `typed-decisions`."""
+        return self._routing.auto_task_detection
+
+    @auto_task_detection.setter
+    def auto_task_detection(self, value: bool) -> None:
+        self._routing.auto_task_detection = value
+
+    @property
+    def lang_guess(self) -> Any:
+        """The installed language hint."""
+        return self._routing.lang_guess
+
+    @lang_guess.setter
+    def lang_guess(self, value: Any) -> None:
+        self._routing.lang_guess = value
+
+    @property
     def default(self) -> str:
         """Checkpoint for states whose language stays undecided or that hold no letters."""
         return self._routing.default
