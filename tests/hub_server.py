@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
+import pytest
+from huggingface_hub import constants
+
 MAIN = "1" * 40
 """Commit of the branch `main` of every repository."""
 
@@ -242,3 +245,23 @@ def _tree(files: dict[str, bytes]) -> Iterable[dict[str, Any]]:
 
 def _etag(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def point_client_at(
+    server: HubServer, directory: Path, monkeypatch: pytest.MonkeyPatch, *, bars: bool
+) -> None:
+    """The hub's client talks to the stand-in and keeps its files below an own directory."""
+    changes = {
+        "ENDPOINT": server.url,
+        "HUGGINGFACE_CO_URL_TEMPLATE": server.url + "/{repo_id}/resolve/{revision}/{filename}",
+        "HF_HUB_CACHE": str(directory / "cache"),
+        "HF_TOKEN_PATH": str(directory / "no-token"),
+        "AGENT_HARNESSES_PATH": str(directory / "harnesses.json"),
+        "HF_HUB_OFFLINE": False,
+        "HF_HUB_DISABLE_XET": True,
+        "HF_HUB_DISABLE_PROGRESS_BARS": None if bars else True,
+    }
+    for name, value in changes.items():
+        monkeypatch.setattr(constants, name, value, raising=False)
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        monkeypatch.delenv(name, raising=False)

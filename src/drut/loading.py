@@ -12,6 +12,7 @@ from drut import settings
 from drut.agent import DecisionAgent
 from drut.checkpoint.bundle import (
     Bundle,
+    find_version_directory,
     is_bundle,
     read_bundle,
     read_version,
@@ -206,9 +207,9 @@ def find_version(
         )
     directory = Path(os.path.expanduser(name_or_path))
     if isinstance(name_or_path, str) and not _is_path(name_or_path):
-        for repository in _repositories(model_repository):
-            if versions(repository / name_or_path):
-                return version_directory(repository / name_or_path, version)
+        found = find_version_directory(name_or_path, _repositories(model_repository), version)
+        if found is not None:
+            return found
     if os.path.isdir(directory) and is_bundle(directory):
         return version_directory(directory, version)
     if isinstance(name_or_path, Path) or _is_path(name_or_path) or os.path.isdir(directory):

@@ -112,6 +112,20 @@ def dump_json(value: object) -> str:
         raise _not_json(value, exc) from exc
 
 
+def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make the object of a JSON text, as `object_pairs_hook`; a name twice is no object.
+
+    Raises:
+        ValueError: a name is there twice, of which `json` would keep the last in silence.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {twice!r} is there twice in one object")
+    return found
+
+
 def _not_json(value: object, cause: Exception) -> InvalidTypeError:
     return InvalidTypeError(
         f"{type(value).__name__} {shorten(value)} cannot be written as JSON ({cause}); "

@@ -53,15 +53,26 @@ class Bundle:
         return str(self.manifest.get("precision", "fp32"))
 
 
+def find_version_directory(
+    name: str, repositories: Iterable[Path], version: int | None = None
+) -> Path | None:
+    """Return the version directory of that name in the first repository that has one, unread.
+
+    Raises:
+        CheckpointNotFoundError: that repository has the name, but not the version.
+    """
+    for repository in repositories:
+        if versions(repository / name):
+            return version_directory(repository / name, version)
+    return None
+
+
 def find_bundle(
     name: str, repositories: Iterable[Path], version: int | None = None
 ) -> Bundle | None:
     """Return the bundle of that name from the first repository that has one."""
-    for repository in repositories:
-        directory = repository / name
-        if versions(directory):
-            return read_bundle(directory, version)
-    return None
+    directory = find_version_directory(name, repositories, version)
+    return None if directory is None else read_version(directory)
 
 
 def read_bundle(directory: Path, version: int | None = None) -> Bundle:

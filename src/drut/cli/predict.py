@@ -16,6 +16,7 @@ from drut.decoding.calibration_file import read_language_temperatures
 from drut.errors import InvalidRequestError, InvalidTextError
 from drut.loading import DEFAULT_CHECKPOINT
 from drut.presets import PRESETS, preset
+from drut.questions import without_repeats
 
 DEFAULT_PRESET: Final = "triage"
 _DESCRIPTION: Final = """\
@@ -154,7 +155,7 @@ def read_questions(path: Path) -> dict[str, Any]:
     """
     try:
         questions = json.loads(
-            path.read_text(encoding="utf-8-sig"), object_pairs_hook=_without_repeats
+            path.read_text(encoding="utf-8-sig"), object_pairs_hook=without_repeats
         )
     except (ValueError, RecursionError) as exc:
         raise InvalidRequestError(f"{path} is not a JSON file of questions ({exc})") from exc
@@ -164,15 +165,6 @@ def read_questions(path: Path) -> dict[str, Any]:
             '{"urgent": {"type": "noul", "instructions": "Is it urgent?"}}'
         )
     return questions
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {twice!r} is there twice in one object")
-    return found
 
 
 def _options(arguments: argparse.Namespace) -> AskOptions:

@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 from drut.decoding.fitting import Record
 from drut.errors import DrutError, InvalidRequestError, InvalidTextError
-from drut.questions import Question, parse_questions, shorten
+from drut.questions import Question, parse_questions, shorten, without_repeats
 from drut.schema import QuestionId, State
 from drut.tensors import Float32
 
@@ -127,20 +127,11 @@ def _decoded(content: bytes, place: str) -> Any:
             f"{place}: not UTF-8 (byte 0x{content[exc.start]:02x} at {exc.start})"
         ) from exc
     try:
-        return json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_refuse)
+        return json.loads(text, object_pairs_hook=without_repeats, parse_constant=_refuse)
     except (ValueError, RecursionError) as exc:
         raise InvalidRequestError(
             f"{place}: not JSON ({exc}); every line must be one object"
         ) from exc
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {twice!r} is there twice in one object")
-    return found
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -1,6 +1,6 @@
 """What happens between the start hooks and the end hooks of a routed request."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from drut.routing.policy import language_for
 from drut.routing.requests import RouteRequest
 from drut.schema import Prediction
 from drut.usage import total_usage
+
+_Ask = Callable[[Any, Any, dict[str, Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +76,14 @@ def answer_one(
     ctx: PredictContext, routed: Routed, handle: AgentHandle, options: AnswerOptions
 ) -> None:
     """Answer one request, unless a start hook has."""
-    answered = ctx.results is not None
-    if not answered:
-        given = options.of(ctx)
-        ctx.results = [handle.system_one(_only_state(ctx), ctx.questions, given)]
-    _complete(ctx, routed, options.gate, answered=answered)
+    _answer(ctx, routed, handle.system_one, options)
 
 
 def answer_long(
     ctx: PredictContext, routed: Routed, handle: AgentHandle, options: AnswerOptions
 ) -> None:
     """Answer one request about a state of any length, unless a start hook has."""
-    answered = ctx.results is not None
-    if not answered:
-        given = options.of(ctx)
-        ctx.results = [handle.predict_long(_only_state(ctx), ctx.questions, given)]
-    _complete(ctx, routed, options.gate, answered=answered)
+    answered = _answer(ctx, routed, handle.predict_long, options)
     if answered and ctx.results is not None:
         result = ctx.results[0]
         ctx.results = [{**result, "usage": {**(result.get("usage") or {}), "windows": 0}}]
@@ -146,6 +140,15 @@ def sorting_report(groups: Iterable[GroupSizes], batch_size: int | None) -> dict
         "smallest": min(sizes, default=0),
         "largest": max(sizes, default=0),
     }
+
+
+def _answer(ctx: PredictContext, routed: Routed, ask: _Ask, options: AnswerOptions) -> bool:
+    """Answer one request; returns whether a start hook had done so already."""
+    answered = ctx.results is not None
+    if not answered:
+        ctx.results = [ask(_only_state(ctx), ctx.questions, options.of(ctx))]
+    _complete(ctx, routed, options.gate, answered=answered)
+    return answered
 
 
 def _only_state(ctx: PredictContext) -> Any:

@@ -15,7 +15,7 @@ from drut.checkpoint import hub as client
 from drut.checkpoint.hub import ATTEMPTS, download_snapshot, is_broken_connection
 from drut.checkpoint.source import fetch_checkpoint
 from drut.errors import DownloadError
-from hub_server import HubServer, files_of
+from hub_server import HubServer, files_of, point_client_at
 from tiny_checkpoint import TINY
 
 REPO = "org/tiny"
@@ -44,20 +44,7 @@ def _client() -> Iterator[None]:
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
     made = HubServer()
     made.add(REPO, {**files_of(TINY), "model.safetensors": WEIGHTS})
-    changes = {
-        "ENDPOINT": made.url,
-        "HUGGINGFACE_CO_URL_TEMPLATE": made.url + "/{repo_id}/resolve/{revision}/{filename}",
-        "HF_HUB_CACHE": str(tmp_path / "cache"),
-        "HF_TOKEN_PATH": str(tmp_path / "no-token"),
-        "AGENT_HARNESSES_PATH": str(tmp_path / "harnesses.json"),
-        "HF_HUB_OFFLINE": False,
-        "HF_HUB_DISABLE_XET": True,
-        "HF_HUB_DISABLE_PROGRESS_BARS": None,
-    }
-    for name, value in changes.items():
-        monkeypatch.setattr(constants, name, value, raising=False)
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
+    point_client_at(made, tmp_path, monkeypatch, bars=True)
     huggingface_hub.utils.enable_progress_bars()
     with made.running():
         yield made

@@ -30,7 +30,7 @@ from drut.errors import (
     InvalidRequestError,
     InvalidTypeError,
 )
-from hub_server import MAIN, HubServer, files_of
+from hub_server import MAIN, HubServer, files_of, point_client_at
 from tiny_checkpoint import TINY, TINY_PARALLEL, copy_of_tiny
 
 REPO = "org/tiny"
@@ -88,20 +88,7 @@ def hub() -> Iterator[HubServer]:
 @pytest.fixture
 def cache(hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The hub's client talks to the stand-in, keeps files in an own cache, and never waits."""
-    changes = {
-        "ENDPOINT": hub.url,
-        "HUGGINGFACE_CO_URL_TEMPLATE": hub.url + "/{repo_id}/resolve/{revision}/{filename}",
-        "HF_HUB_CACHE": str(tmp_path / "cache"),
-        "HF_TOKEN_PATH": str(tmp_path / "no-token"),
-        "AGENT_HARNESSES_PATH": str(tmp_path / "harnesses.json"),
-        "HF_HUB_OFFLINE": False,
-        "HF_HUB_DISABLE_XET": True,
-        "HF_HUB_DISABLE_PROGRESS_BARS": True,
-    }
-    for name, value in changes.items():
-        monkeypatch.setattr(constants, name, value, raising=False)
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
+    point_client_at(hub, tmp_path, monkeypatch, bars=False)
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     return tmp_path / "cache"
 
