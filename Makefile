@@ -43,7 +43,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/bin/python
 # torch first and by itself: the pin picks the build that the later requirements accept.
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) 'torch==2.13.0'
-	$(PIP) --editable '.[cpu,export,lang,dev]'
+	$(PIP) --editable '.[cpu,export,lang,openvino,triton,dev]'
 	touch $@ $(VENV)/.demo
 
 $(VENV)/.starter: $(VENV)/.dev starter/requirements.txt

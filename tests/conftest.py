@@ -9,8 +9,8 @@ import drut
 from conformance.recording import RecordingRuntime
 from drut.checkpoint.bundle import Bundle
 from drut.checkpoint.opened import Checkpoint, open_bundle, open_checkpoint
-from drut.loading import open_runtime
 from drut.runtimes.base import Runtime
+from drut.runtimes.opening import RuntimeOptions, open_runtime
 from exports import CHECKPOINTS, exported
 from golden_values import GOLDEN
 
@@ -39,7 +39,9 @@ def golden_agent(
 def _open(kind: str, name: str, exported: Callable[[str], Bundle]) -> tuple[Checkpoint, Runtime]:
     if kind == "onnxruntime":
         checkpoint = open_bundle(exported(name))
-        return checkpoint, open_runtime("onnxruntime", checkpoint, device="cpu", threads=1)
+        return checkpoint, open_runtime(
+            "onnxruntime", checkpoint, RuntimeOptions(device="cpu", threads=1)
+        )
     from drut_export.checkpoint_loading import load_model
     from drut_export.torch_reference import TorchRuntime
 

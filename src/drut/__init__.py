@@ -13,6 +13,7 @@ from drut import errors
 
 if TYPE_CHECKING:
     from drut.checkpoint.opened import Checkpoint, open_bundle, open_checkpoint
+    from drut.deadlines import deadline
     from drut.hooks.context import PredictContext
     from drut.hooks.protocol import BaseHook
     from drut.loading import Agent, available_bundles, load
@@ -35,6 +36,7 @@ __all__ = [
     "RuntimeInfo",
     "__version__",
     "available_bundles",
+    "deadline",
     "errors",
     "load",
     "open_bundle",
@@ -55,6 +57,7 @@ _HOMES = {
     "Runtime": "drut.runtimes.base",
     "RuntimeInfo": "drut.runtimes.base",
     "available_bundles": "drut.loading",
+    "deadline": "drut.deadlines",
     "load": "drut.loading",
     "open_bundle": "drut.checkpoint.opened",
     "open_checkpoint": "drut.checkpoint.opened",

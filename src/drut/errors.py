@@ -18,9 +18,16 @@ DrutError
 ├── RuntimeFailure                          the engine under the agent
 │   ├── RuntimeUnavailableError             cannot run here: raised when opening, never later
 │   │   └── DeviceUnavailableError          the named device is not the one that would run
-│   └── ForwardError                        one forward pass failed; the runtime stays usable
-│       ├── NonFiniteOutputError            the graph returned NaN or infinity
-│       └── RuntimeClosedError              the runtime was closed before
+│   ├── ForwardError                        one forward pass failed; the runtime stays usable
+│   │   ├── NonFiniteOutputError            the graph returned NaN or infinity
+│   │   ├── RuntimeClosedError              the runtime was closed before
+│   │   ├── OutOfMemoryError (MemoryError)  the pass does not fit into memory
+│   │   ├── DeadlineExceededError (TimeoutError)  not answered within ``drut.deadline``
+│   │   ├── OverloadedError                 a bounded queue is full; try again later
+│   │   ├── ServerUnreachableError (ConnectionError)  nobody answers at that address
+│   │   ├── ServerNotReadyError             the server is there, the model is not (yet)
+│   │   ├── ServerRefusedError              the server calls the request wrong; do not repeat it
+│   │   └── ServerFaultError                the server failed, or its answer is incomplete
 ├── HookError
 │   ├── InvalidHookError (TypeError)        not something that can be installed as a hook
 │   └── HookTimeoutError (TimeoutError)     a hook overran ``hooks_timeout``
@@ -102,6 +109,34 @@ class NonFiniteOutputError(ForwardError):
 
 class RuntimeClosedError(ForwardError):
     """The runtime was closed before this call."""
+
+
+class OutOfMemoryError(ForwardError, MemoryError):
+    """A forward pass does not fit into the device's memory, however small it was made."""
+
+
+class DeadlineExceededError(ForwardError, TimeoutError):
+    """No answer within the time that the caller allowed."""
+
+
+class OverloadedError(ForwardError):
+    """A bounded queue is full; the work was not started and may be tried again later."""
+
+
+class ServerUnreachableError(ForwardError, ConnectionError):
+    """No server answers at the address."""
+
+
+class ServerNotReadyError(ForwardError):
+    """The server answers, but does not serve the model now."""
+
+
+class ServerRefusedError(ForwardError):
+    """The server says that the request is wrong; repeating it is of no use."""
+
+
+class ServerFaultError(ForwardError):
+    """The server failed, or what it answered is incomplete."""
 
 
 class HookError(DrutError):

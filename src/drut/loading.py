@@ -1,12 +1,12 @@
 """The composition root: a name or path becomes an agent on a runtime.
 
-This is the only module that knows concrete runtimes; everything below it is handed what it needs.
+Everything below it is handed what it needs.
 """
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Self
 
 from drut import settings
 from drut.agent import DecisionAgent
@@ -28,18 +28,17 @@ from drut.errors import (
     CheckpointFormatError,
     CheckpointNotFoundError,
     GraphContractError,
-    InvalidRequestError,
     InvalidTypeError,
 )
 from drut.hooks.registry import hook_options
 from drut.pipeline import DEFAULT_MAX_BATCH_TOKENS, Pipeline
 from drut.questions import UnknownKeys
 from drut.runtimes.base import Runtime
+from drut.runtimes.opening import RuntimeName, RuntimeOptions, open_runtime
 
 # The constructor takes upstream's arguments by upstream's names, more than the usual limit.
 # ruff: noqa: PLR0913
 
-RuntimeName: TypeAlias = Literal["onnxruntime", "ort"]
 DEFAULT_CHECKPOINT = "starter"
 
 
@@ -127,15 +126,14 @@ class Agent(DecisionAgent):
                 identity_of(checkpoint),
                 any_graph=calibration_any_graph,
             )
-        opened = open_runtime(
-            runtime,
-            checkpoint,
-            device=device,
-            threads=threads,
+        wanted = RuntimeOptions(
+            device=settings.default_device() if device is None else device,
+            threads=settings.default_threads() if threads is None else threads,
             providers=providers,
             provider_options=provider_options or {},
             session_options=session_options,
         )
+        opened = open_runtime(runtime, checkpoint, wanted)
         pipeline = Pipeline(
             checkpoint,
             opened,
@@ -235,54 +233,6 @@ def available_bundles(model_repository: str | Path | None = None) -> list[Bundle
 def _repositories(first: str | Path | None) -> list[Path]:
     named = [] if first is None else [Path(os.path.expanduser(first))]
     return [*named, *settings.model_repositories()]
-
-
-def open_runtime(
-    runtime: RuntimeName | Runtime,
-    checkpoint: Checkpoint,
-    *,
-    device: str | None = None,
-    threads: int | None = None,
-    providers: Any = None,
-    provider_options: Mapping[str, Mapping[str, Any]] | None = None,
-    session_options: Any = None,
-) -> Runtime:
-    """Open the runtime of that name for a checkpoint; a runtime object is checked and returned."""
-    if not isinstance(runtime, str):
-        if isinstance(runtime, type) or not isinstance(runtime, Runtime):
-            raise InvalidTypeError(
-                f"runtime must be 'onnxruntime' or an object with info, forward and close, "
-                f"got {type(runtime).__name__}"
-            )
-        return _checked(runtime, checkpoint)
-    if runtime not in ("onnxruntime", "ort"):
-        raise InvalidRequestError(f"unknown runtime {runtime!r}; use 'onnxruntime'")
-    if checkpoint.bundle is None:
-        raise CheckpointNotFoundError(
-            f"{checkpoint.directory} has no exported graph; make one with: "
-            f"drut export {checkpoint.directory} --name NAME"
-        )
-    from drut.runtimes.ort import OrtOptions, OrtRuntime
-
-    options = OrtOptions(
-        device=settings.default_device() if device is None else device,
-        threads=settings.default_threads() if threads is None else threads,
-        providers=providers,
-        provider_options=provider_options or {},
-        session_options=session_options,
-    )
-    opened = OrtRuntime(checkpoint.bundle.graph, options, precision=checkpoint.bundle.precision)
-    return _checked(opened, checkpoint)
-
-
-def _checked(runtime: Runtime, checkpoint: Checkpoint) -> Runtime:
-    if runtime.info.parallel != checkpoint.config.parallel:
-        raise GraphContractError(
-            f"the checkpoint has option_layout {checkpoint.config.option_layout!r}, but the "
-            f"runtime's graph {'has' if runtime.info.parallel else 'lacks'} the inputs of the "
-            "parallel layout; export the checkpoint again"
-        )
-    return runtime
 
 
 def _is_name(value: object) -> bool:

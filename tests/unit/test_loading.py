@@ -22,8 +22,9 @@ from drut.errors import (
     InvalidTypeError,
     RuntimeClosedError,
 )
-from drut.loading import Agent, available_bundles, load, open_by_name, open_runtime
+from drut.loading import Agent, available_bundles, load, open_by_name
 from drut.runtimes.fake import FakeRuntime
+from drut.runtimes.opening import open_runtime
 from tiny_checkpoint import ALL, NOUL, TINY_PARALLEL, checkpoint, config, copy_of_tiny
 
 

@@ -52,6 +52,11 @@ class Bundle:
         """How the graph stores and computes numbers, e.g. `fp32`."""
         return str(self.manifest.get("precision", "fp32"))
 
+    @property
+    def batch_invariant(self) -> bool:
+        """Whether a row's answer is the same beside any other row, as the export measured it."""
+        return self.manifest.get("batch_invariant") is not False
+
 
 def find_version_directory(
     name: str, repositories: Iterable[Path], version: int | None = None

@@ -1,0 +1,1 @@
+"""Execution: rows of one or many calls become forward passes. Import from its own modules."""
