@@ -1,0 +1,1 @@
+"""drut beside upstream laya on the same machine: `make bench`."""
