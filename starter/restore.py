@@ -22,7 +22,7 @@ from starter.checkpoint import Parts, save_checkpoint
 from starter.export import NAME, REPOSITORY
 
 RESTORED_DIR: Final = Path(__file__).parent / "build" / "restored"
-VALUES, SCALES, TRANSPOSED = ".int8", ".scales", ".T"
+VALUES, SCALES, TRANSPOSED, PART = ".int8", ".scales", ".T", ".part"
 HEADS: Final = 12  # of all-MiniLM-L6-v2; no tensor's shape tells
 
 
@@ -56,6 +56,17 @@ def read_weights(graph: Path) -> dict[str, Tensor]:
         if key.endswith(TRANSPOSED):
             key, array = key.removesuffix(TRANSPOSED), array.T
         weights[key] = torch.from_numpy(np.array(array, order="C"))
+    return joined(weights)
+
+
+def joined(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Put `<name>.part0`, `<name>.part1` and so on together again, row below row."""
+    parts: dict[str, dict[int, Tensor]] = {}
+    for key in [key for key in weights if PART in key]:
+        name, number = key.rsplit(PART, 1)
+        parts.setdefault(name, {})[int(number)] = weights.pop(key)
+    for name, found in parts.items():
+        weights[name] = torch.cat([found[number] for number in sorted(found)])
     return weights
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from drut.tensors import QTYPES
-from drut_export.modeling import DecisionModel
+from drut_export.modeling import DecisionModel, gather
 from starter import evalsets, objective
 from starter.bank import HERE, bank_files, load_schemas, sample_texts, usable
 from starter.checkpoint import WORD_EMBEDDINGS, Parts, new_model, write_parts
@@ -309,7 +309,7 @@ def forward(model: DecisionModel, batch: Batch, *, amp: bool) -> tuple[Tensor, T
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp):
         hidden = model.encode(batch.ids, batch.attention)
         decided = model.decide(hidden, batch.attention, batch.qtype)
-        logits = model.score(decided, batch.markers, batch.marker_mask)
+        logits = model.score(gather(decided, batch.markers.clamp(min=0)), batch.marker_mask)
     return hidden.float(), logits
 
 

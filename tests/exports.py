@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -34,7 +35,12 @@ def shared_directory(factory: pytest.TempPathFactory) -> Path:
 
 
 @functools.cache
-def export_once(checkpoint: Path, cache: Path, precision: str = "fp32") -> Bundle:
+def export_once(
+    checkpoint: Path,
+    cache: Path,
+    precision: str = "fp32",
+    target: Literal["cpu", "cuda", "tensorrt"] = "cpu",
+) -> Bundle:
     """Export into `cache` unless the same export lies there already.
 
     Workers that come at the same time both export; the first one to finish is kept. No locks:
@@ -43,10 +49,12 @@ def export_once(checkpoint: Path, cache: Path, precision: str = "fp32") -> Bundl
     # Imported here: most tests need neither torch nor transformers.
     from drut_export.repository import ExportRequest, export_checkpoint
 
-    done = cache / f"export-{_key(checkpoint, precision)}"
+    done = cache / f"export-{_key(checkpoint, f'{precision} {target}')}"
     if not done.exists():
         repository = cache / f"exporting-{uuid.uuid4().hex}"
-        export_checkpoint(ExportRequest(checkpoint, checkpoint.name, repository, precision))
+        export_checkpoint(
+            ExportRequest(checkpoint, checkpoint.name, repository, precision, target=target)
+        )
         try:
             repository.rename(done)
         except OSError:  # somebody else was faster

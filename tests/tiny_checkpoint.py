@@ -7,10 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from drut.batching import PassPolicy
 from drut.checkpoint.config import CheckpointConfig, read_config
 from drut.checkpoint.opened import Checkpoint
 from drut.checkpoint.tokenizer import CheckpointTokenizer, read_tokenizer
 from drut.decoding.calibration import Calibration
+from drut.execution.direct import DirectRunner
+from drut.execution.passes import PassRunner
 from drut.pipeline import Pipeline
 from drut.runtimes.fake import FakeRuntime
 from golden_values import GOLDEN
@@ -69,10 +72,19 @@ def checkpoint(counting: CountingTokenizer | None = None, **changes: Any) -> Che
 
 
 def pipeline(
-    runtime: Any = None, *, counting: CountingTokenizer | None = None, **options: Any
+    runtime: Any = None,
+    *,
+    counting: CountingTokenizer | None = None,
+    max_batch_tokens: int | None = None,
+    **options: Any,
 ) -> Pipeline:
     """A pipeline over the tiny checkpoint, with temperatures of one."""
-    return Pipeline(checkpoint(counting), runtime or FakeRuntime(), Calibration(), **options)
+    opened, runtime = checkpoint(counting), runtime or FakeRuntime()
+    if max_batch_tokens is not None:
+        policy = PassPolicy(max_tokens=max_batch_tokens)
+        passes = PassRunner(runtime, policy, pad_id=opened.tokenizer.pad_id)
+        options["runner"] = DirectRunner(passes)
+    return Pipeline(opened, runtime, Calibration(), **options)
 
 
 def text_of(tokens: int) -> str:

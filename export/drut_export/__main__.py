@@ -1,8 +1,8 @@
-"""`python -m drut_export`."""
+"""`python -m drut_export`: what `drut export` does."""
 
 import sys
 
-from drut_export.cli import main
+from drut.cli.export import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(sys.argv[1:]))

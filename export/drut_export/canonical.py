@@ -57,6 +57,7 @@ def _reorder(graph: ir.Graph, nodes: list[ir.Node]) -> None:
 def _name_values(graph: ir.Graph, nodes: list[ir.Node]) -> None:
     fixed = {id(value) for value in (*graph.inputs, *graph.outputs)}
     initializers = list(_constants_in_use(graph, nodes))
+    graph.initializers.clear()  # first: a new name may be an old one of another constant
     for number, value in enumerate(value for value in initializers if not is_weight(value)):
         value.name = f"constant_{number}"
     for node in nodes:
@@ -65,7 +66,6 @@ def _name_values(graph: ir.Graph, nodes: list[ir.Node]) -> None:
             if id(value) not in fixed:
                 value.name = f"{node.name}_{number}"
                 value.shape, value.type = None, None
-    graph.initializers.clear()
     for value in initializers:
         value.metadata_props.clear()
         graph.register_initializer(value)

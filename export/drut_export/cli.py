@@ -16,8 +16,10 @@ from drut.checkpoint.config import read_json_object
 from drut.checkpoint.source import SourceDirectory, fetch_checkpoint
 from drut.errors import DrutError
 from drut.settings import default_digests, default_repository, default_revision
-from drut_export.precision import PRECISIONS
-from drut_export.repository import ExportRequest, export_checkpoint
+from drut_export.pbtxt import TARGETS
+from drut_export.precision import PRECISIONS, check_combination
+from drut_export.repository import ExportRequest, Progress, export_checkpoint
+from drut_export.triton_releases import known_names
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
@@ -34,8 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = make_parser().parse_args(argv)
     try:
-        with _ending_tidily():
-            bundle = _export(arguments)
+        with _ending_tidily() as say:
+            bundle = _export(arguments, say)
     except DrutError as exc:
         _tell(f"drut export: {exc}")
         return FAILED
@@ -58,7 +60,17 @@ def make_parser() -> argparse.ArgumentParser:
     add("--name", help="name of the bundle (default: the last part of the subfolder or source)")
     add("--repository", type=Path, help="model repository (default: DRUT_MODEL_REPOSITORY)")
     add("--precision", choices=list(PRECISIONS), default="fp32", help=_precisions())
+    add("--target", choices=TARGETS, default="cpu", help="where the graph runs (default: cpu)")
     add("--version", type=int, help="version number (default: the next free one)")
+    add("--for", dest="made_for", metavar="NAME", help=_targets())
+    add("--license", help="licence of the weights (default: that of the model card or LICENSE)")
+    add(
+        "--labelled",
+        type=Path,
+        metavar="FILE",
+        help="JSON Lines of labelled data as for drut calibrate; the report tells the calibration "
+        "error of checkpoint and graph on it",
+    )
     add("--subfolder", help="directory of the checkpoint inside the source")
     add("--revision", help="commit, tag or branch on the hub, or 'reviewed' (or DRUT_REVISION)")
     add(
@@ -72,7 +84,8 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _export(arguments: argparse.Namespace) -> Bundle:
+def _export(arguments: argparse.Namespace, say: Progress) -> Bundle:
+    check_combination(arguments.precision, arguments.target)  # before anything is downloaded
     found = fetch_checkpoint(
         arguments.source,
         subfolder=arguments.subfolder,
@@ -91,8 +104,12 @@ def _export(arguments: argparse.Namespace) -> Bundle:
         source=None if Path(arguments.source).expanduser().exists() else found.display,
         revision=found.revision,
         license_directory=_top(found, arguments.subfolder),
+        license=arguments.license,
+        made_for=arguments.made_for,
+        labelled=arguments.labelled,
+        target=arguments.target,
     )
-    return export_checkpoint(request, progress=_tell)
+    return export_checkpoint(request, progress=say)
 
 
 def _name(arguments: argparse.Namespace) -> str:
@@ -115,23 +132,38 @@ def _precisions() -> str:
     return f"{listed} (default: fp32)"
 
 
+def _targets() -> str:
+    return f"where the graph has to run: {known_names()} (default: a present ONNX Runtime)"
+
+
 def _tell(line: str) -> None:
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
 
 @contextmanager
-def _ending_tidily() -> Iterator[None]:
-    """Let SIGTERM unwind like Ctrl-C, so that the half-made bundle is removed."""
+def _ending_tidily() -> Iterator[Progress]:
+    """Let SIGTERM unwind like Ctrl-C, so that the half-made bundle is removed.
+
+    Yields what tells progress: an interrupt that some library's callback swallowed is raised again
+    there.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield _tell
         return
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    ending = threading.Event()
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        ending.set()
+        raise KeyboardInterrupt
+
+    def say(line: str) -> None:
+        if ending.is_set():
+            raise KeyboardInterrupt
+        _tell(line)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        yield
+        yield say
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt

@@ -1,19 +1,23 @@
 """The encoder under the decision head: built from its config, run with our own masks."""
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final, cast
 
 import torch
 import transformers
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from drut.errors import CheckpointFormatError
 from drut_export.encoder_config import FULL, MODERNBERT, SLIDING, readable_config
 
 MAJOR: Final = int(transformers.__version__.split(".")[0])
 OLD_MASKS: Final = "_update_attention_mask"
+
+_REPLACING: Final = threading.Lock()
 
 Layout = tuple[Tensor | None, Tensor | None]
 
@@ -40,10 +44,17 @@ def build_encoder(raw: Mapping[str, Any]) -> nn.Module:
         ) from exc
 
 
-def without_initial_weights() -> AbstractContextManager[None]:
-    """Skip the random start values of modules made inside: all of them are about to be loaded."""
+@contextmanager
+def without_initial_weights() -> Iterator[None]:
+    """Skip the random start values of modules made inside: all of them are about to be loaded.
+
+    One thread at a time; modules that others make meanwhile get no start values either.
+    """
     home = "transformers.initialization" if MAJOR >= 5 else "transformers.modeling_utils"
-    return cast(AbstractContextManager[None], import_module(home).no_init_weights())
+    # The functions are replaced for the whole process; two at once would put back what the other
+    # had replaced, and no module would ever get start values again.
+    with _REPLACING, import_module(home).no_init_weights():
+        yield
 
 
 def hidden_width(encoder: nn.Module) -> int:
@@ -79,7 +90,10 @@ def hidden_states(
     """
     run = cast(Any, encoder)
     if not takes_layer_masks(encoder):
-        return cast(Tensor, run(input_ids=input_ids, attention_mask=attention_mask)[0])
+        # A row of padding alone has no key to see, and kernels differ in what comes out then: it
+        # sees its first token instead, which is real in every other row.
+        seen = F.pad(attention_mask[:, 1:], (1, 0), value=1)
+        return cast(Tensor, run(input_ids=input_ids, attention_mask=seen)[0])
     positions, masks = None, sequential_masks(attention_mask, _reach(encoder))
     if layout is not None:
         positions, masks = layout[0], parallel_masks(attention_mask, layout, _reach(encoder))
@@ -89,15 +103,20 @@ def hidden_states(
     return cast(Tensor, output[0])
 
 
-def full_mask(attention_mask: Tensor) -> Tensor:
-    """Which keys a query sees without window and layout: bool [rows, 1, tokens, tokens].
+def full_mask(attention_mask: Tensor, places: Tensor | None = None) -> Tensor:
+    """Which keys a query sees without window and layout: bool [rows, 1, queries, tokens].
 
     Real queries see real keys. Padded queries see everything: a query without any key would be
     NaN in some attention kernels, and NaN spreads to real rows in the next layer.
+
+    Args:
+        attention_mask: int64 [rows, tokens], 1 = real token.
+        places: int64 [rows, queries], positions of the queries; None: all of them.
     """
     real = attention_mask.bool()
+    asking = real if places is None else attention_mask.gather(1, places).bool()
     # Not [rows, 1, 1, tokens]: ONNX Runtime does not broadcast the query axis of a mask.
-    return (real[:, None, :] | ~real[:, :, None])[:, None]
+    return (real[:, None, :] | ~asking[:, :, None])[:, None]
 
 
 def sequential_masks(attention_mask: Tensor, reach: int) -> dict[str, Tensor]:

@@ -17,24 +17,28 @@ from drut.errors import ExportError, GraphContractError
 from drut.tensors import OUTPUTS, TensorSpec, graph_inputs
 from drut_export.canonical import make_canonical
 from drut_export.modeling import DecisionModel
-
-OPSET: Final = 24
-"""Attention became one operator in 23, but only with 24 does ONNX Runtime take every batch size."""
+from drut_export.portable import write_out_biases
+from drut_export.triton_releases import PORTABLE, PRESENT, GraphFormat
+from drut_export.weights_apart import TRANSPOSED, take_weights_apart
 
 INLINE_BYTES: Final = 1_900_000_000
 """Weights beyond this go into a second file: one protobuf file cannot exceed 2 GiB."""
 
 EXTERNAL_NAME: Final = f"{GRAPH_NAME}.data"
-TRANSPOSED: Final = ".T"
 
 EXAMPLE_SIZES: Final = {"rows": 3, "tokens": 37, "options": 5}
 """Odd and different from each other, so that no axis is taken for a constant or for another."""
 
 
-def build_graph(model: DecisionModel) -> ir.Model:
+def build_graph(model: DecisionModel, form: GraphFormat = PRESENT) -> ir.Model:
     """Trace the model into a graph whose axes are all dynamic.
 
-    Initialisers are called like the state-dict entry they hold, with `.T` appended if transposed.
+    Initialisers are called like the state-dict entry they hold, with `.part0`, `.part1` appended
+    where its rows are used apart, and `.T` if transposed.
+
+    Args:
+        model: what to trace.
+        form: opset and IR version of the graph.
 
     Raises:
         ExportError: torch cannot export the model.
@@ -49,7 +53,7 @@ def build_graph(model: DecisionModel) -> ir.Model:
                 input_names=[spec.name for spec in specs],
                 output_names=[spec.name for spec in OUTPUTS],
                 dynamic_shapes=tuple(dict(enumerate(spec.axes)) for spec in specs),
-                opset_version=OPSET,
+                opset_version=form.opset,
                 dynamo=True,
                 verbose=False,
             )
@@ -61,8 +65,12 @@ def build_graph(model: DecisionModel) -> ir.Model:
     if program is None:
         raise ExportError(f"torch {torch.__version__} returned no graph")
     graph = program.model
+    take_weights_apart(graph)
     _name_weights(graph, model.state_dict())
+    if form.opset <= PORTABLE.opset:
+        write_out_biases(graph)
     make_canonical(graph)
+    graph.ir_version = form.ir_version
     check_contract(graph, model)
     return graph
 
@@ -156,13 +164,15 @@ def _constants(model: ir.Model) -> dict[str, NDArray[Any]]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence what torch says about itself: optional packages, and axes that share a name."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """Silence what tracing says about itself: optional packages, axes that share a name."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -12,7 +12,7 @@ from drut.checkpoint.bundle import GRAPH_NAME, MANIFEST_FORMAT, MANIFEST_NAME
 from drut.checkpoint.config import TOKENIZER_DIR, CheckpointConfig
 from drut.checkpoint.source import sha256_of
 from drut.checkpoint.tokenizer import TOKENIZER_NAME
-from drut_export.graph import OPSET
+from drut_export.triton_releases import GraphFormat
 from drut_export.verify_report import VerifyReport
 
 TOOLS: Final = ("torch", "transformers", "onnx", "onnxruntime", "drut")
@@ -23,15 +23,17 @@ def make_manifest(
     identity: Mapping[str, Any],
     config: CheckpointConfig,
     report: VerifyReport,
+    form: GraphFormat,
 ) -> dict[str, Any]:
     """Content of `manifest.json` about the files that lie in a bundle directory.
 
     Args:
         directory: the finished bundle but for the manifest.
-        identity: name, version, source, revision, precision and the encoder's positions; the
-            version may still change.
+        identity: name, version, source, revision, license, precision and the encoder's positions;
+            the version may still change.
         config: the checkpoint's settings.
         report: figures of the verification.
+        form: opset and IR version of the graph.
     """
     files = {
         path.relative_to(directory).as_posix(): {
@@ -46,7 +48,9 @@ def make_manifest(
         **identity,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "graph": GRAPH_NAME,
-        "opset": OPSET,
+        "opset": form.opset,
+        "ir_version": form.ir_version,
+        "for": form.made_for,
         "batch_invariant": report.batch_invariant,
         "option_layout": config.option_layout,
         "actions": config.actions,

@@ -35,17 +35,35 @@ class HeadAttention(nn.Module):
         nn.init.xavier_uniform_(self.in_proj_weight)
         nn.init.zeros_(self.out_proj.bias)
 
-    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Attend where `mask`, bool [rows, 1, tokens, tokens], is true."""
-        rows, tokens, width = hidden.shape
-        mixed = F.linear(hidden, self.in_proj_weight, self.in_proj_bias)
-        query, key, value = (
-            part.view(rows, tokens, self.heads, width // self.heads).transpose(1, 2)
-            for part in mixed.chunk(3, dim=-1)
-        )
+    def forward(self, hidden: Tensor, mask: Tensor, places: Tensor | None = None) -> Tensor:
+        """Attend where `mask` is true: bool [rows, 1, places, tokens].
+
+        Args:
+            hidden: [rows, tokens, width], what is attended to.
+            mask: for each place, which tokens it sees.
+            places: int64 [rows, places], the positions that ask; None: all of them.
+
+        Returns:
+            [rows, places, width].
+        """
+        width = hidden.shape[-1]
+        if places is None:
+            mixed = F.linear(hidden, self.in_proj_weight, self.in_proj_bias)
+            query, key, value = map(self._by_head, mixed.chunk(3, dim=-1))
+        else:
+            sizes = [width, 2 * width]
+            ask, told = torch.split(self.in_proj_weight, sizes)
+            ask_bias, told_bias = torch.split(self.in_proj_bias, sizes)
+            query = self._by_head(F.linear(gather(hidden, places), ask, ask_bias))
+            mixed = F.linear(hidden, told, told_bias)
+            key, value = map(self._by_head, mixed.chunk(2, dim=-1))
         seen = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        joined = seen.transpose(1, 2).reshape(rows, tokens, width)
-        return cast(Tensor, self.out_proj(joined))
+        return cast(Tensor, self.out_proj(seen.transpose(1, 2).flatten(2)))
+
+    def _by_head(self, mixed: Tensor) -> Tensor:
+        """Map [rows, tokens, width] to [rows, heads, tokens, channels]."""
+        rows, tokens, width = mixed.shape
+        return mixed.view(rows, tokens, self.heads, width // self.heads).transpose(1, 2)
 
 
 class HeadLayer(nn.Module):
@@ -59,9 +77,10 @@ class HeadLayer(nn.Module):
         self.norm1 = nn.LayerNorm(width)
         self.norm2 = nn.LayerNorm(width)
 
-    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Map [rows, tokens, width] to the same shape."""
-        hidden = hidden + self.self_attn(self.norm1(hidden), mask)
+    def forward(self, hidden: Tensor, mask: Tensor, places: Tensor | None = None) -> Tensor:
+        """Map [rows, tokens, width] to the same shape, or to [rows, places, width]."""
+        seen = self.self_attn(self.norm1(hidden), mask, places)
+        hidden = seen + (hidden if places is None else gather(hidden, places))
         inner = F.relu(self.linear1(self.norm2(hidden)))
         return cast(Tensor, hidden + self.linear2(inner))
 
@@ -73,11 +92,25 @@ class DecisionHead(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(HeadLayer(width) for _ in range(layers))
 
-    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Map [rows, tokens, width] to the same shape."""
-        for layer in self.layers:
-            hidden = layer(hidden, mask)
-        return hidden
+    def forward(
+        self, hidden: Tensor, attention_mask: Tensor, places: Tensor | None = None
+    ) -> Tensor:
+        """Map [rows, tokens, width] to the same shape, or to [rows, places, width].
+
+        The last layer asks at `places` alone and still sees every token, so its answers there are
+        those of the full computation.
+
+        Args:
+            hidden: [rows, tokens, width].
+            attention_mask: int64 [rows, tokens], 1 = real token.
+            places: int64 [rows, places], the positions that are needed; None: all of them.
+        """
+        if not len(self.layers):
+            return hidden if places is None else gather(hidden, places)
+        *first, last = self.layers
+        for layer in first:
+            hidden = layer(hidden, full_mask(attention_mask))
+        return cast(Tensor, last(hidden, full_mask(attention_mask, places), places))
 
 
 class DecisionModel(nn.Module):
@@ -142,10 +175,10 @@ class DecisionModel(nn.Module):
             option_ids: int64 [rows, tokens], parallel layout only.
         """
         hidden = self.encode(input_ids, attention_mask, position_ids, option_ids)
-        hidden = self.decide(hidden, attention_mask, qtype)
-        logits = self.score(hidden, marker_pos, marker_mask)
+        decided = self.decide(hidden, attention_mask, qtype, needed_places(marker_pos))
+        logits = self.score(decided[:, 1:], marker_mask)
         features = act_features(logits, marker_mask)
-        act_logits = self.act_head(torch.cat([hidden[:, 0].float(), features], dim=-1))
+        act_logits = self.act_head(torch.cat([decided[:, 0].float(), features], dim=-1))
         return logits, act_logits.float()
 
     def encode(
@@ -159,16 +192,47 @@ class DecisionModel(nn.Module):
         layout = (position_ids, option_ids) if self.parallel else None
         return hidden_states(self.encoder, input_ids, attention_mask, layout)
 
-    def decide(self, hidden: Tensor, attention_mask: Tensor, qtype: Tensor) -> Tensor:
-        """Add the question type to the encoder's states and run the head layers over them."""
-        hidden = hidden + self.type_emb(qtype)[:, None]
-        return cast(Tensor, self.head(hidden, full_mask(attention_mask)))
+    def decide(
+        self,
+        hidden: Tensor,
+        attention_mask: Tensor,
+        qtype: Tensor,
+        places: Tensor | None = None,
+    ) -> Tensor:
+        """Add the question type to the encoder's states and run the head layers over them.
 
-    def score(self, hidden: Tensor, marker_pos: Tensor, marker_mask: Tensor) -> Tensor:
-        """Score the markers: float32 [rows, options], `MASKED_LOGIT` where the mask is false."""
-        index = marker_pos.clamp(min=0)[..., None].expand(-1, -1, hidden.shape[-1])
-        logits = self.scorer(hidden.gather(1, index)).squeeze(-1).float()
+        Returns:
+            [rows, places, width], or [rows, tokens, width] without `places`.
+        """
+        hidden = hidden + self.type_emb(qtype)[:, None]
+        return cast(Tensor, self.head(hidden, attention_mask, places))
+
+    def score(self, markers: Tensor, marker_mask: Tensor) -> Tensor:
+        """Score markers: float32 [rows, options], `MASKED_LOGIT` where the mask is false.
+
+        Args:
+            markers: [rows, options, width], the head's states at the markers.
+            marker_mask: bool [rows, options].
+        """
+        logits = self.scorer(markers).squeeze(-1).float()
         return cast(Tensor, logits.masked_fill(~marker_mask, MASKED_LOGIT))
+
+
+def needed_places(marker_pos: Tensor) -> Tensor:
+    """The positions whose states are read: the first token, then the markers.
+
+    Args:
+        marker_pos: int64 [rows, options]; negative ones are read as the first token.
+
+    Returns:
+        int64 [rows, 1 + options].
+    """
+    return F.pad(marker_pos.clamp(min=0), (1, 0))
+
+
+def gather(hidden: Tensor, places: Tensor) -> Tensor:
+    """Pick rows of [rows, tokens, width] by int64 [rows, places]: [rows, places, width]."""
+    return hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[-1]))
 
 
 def act_features(logits: Tensor, marker_mask: Tensor) -> Tensor:

@@ -1,44 +1,49 @@
 """How a graph stores its weights, and how far its answers may then be from the checkpoint's.
 
-A further precision is one entry of `PRECISIONS`: a name, a rewrite of the graph, a tolerance.
+A further precision is one entry of `PRECISIONS`: a name, a rewrite of the graph, a tolerance, and
+where such a graph can run.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from drut.errors import ExportError
+from drut_export.compute_bf16 import store_weights_as_bf16
+from drut_export.compute_fp16 import compute_in_fp16
+from drut_export.compute_int8 import compute_in_int8
+from drut_export.quantise_weights import store_weights_as_int8
+from drut_export.tolerance import Tolerance
+from drut_export.trial_probe import Probe
 
-LEAST_ELEMENTS: Final = 4096
-"""Smaller matrices stay as they are: nothing to gain."""
-
-LEVELS: Final = 127
-ROWS, COLUMNS = 0, 1
-
-
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """How far a graph may be from the torch model, absolute. Probabilities at temperature 1."""
-
-    logits: float
-    probabilities: float
-    equal_choices: float  # least share of rows with the same best option, ties aside
-    batch: float  # logits of a row alone against the same row in a padded batch
+EVERYWHERE: Final = ("cpu", "cuda", "tensorrt")
 
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """One way to store and compute the numbers of a graph."""
+    """One way to store and compute the numbers of a graph.
+
+    Args:
+        name: as it stands in the manifest.
+        summary: one line for people.
+        rewrite: changes the float32 graph in place and returns the names of weights that it left
+            out, which compute in float32 while others do not.
+        tolerance: how far the graph may be from the torch model.
+        targets: where the graph can run.
+        instead: what to use on any other target.
+        measures: whether `rewrite` runs variants of the graph; otherwise it gets no probe.
+    """
 
     name: str
     summary: str
-    rewrite: Callable[[ir.Model], None]  # changes the float32 graph in place
+    rewrite: Callable[[ir.Model, Probe | None], tuple[str, ...]]
     tolerance: Tolerance
+    targets: tuple[str, ...] = EVERYWHERE
+    instead: str = "fp32"
+    measures: bool = False
 
 
 def get_precision(name: str) -> Precision:
@@ -54,107 +59,45 @@ def get_precision(name: str) -> Precision:
         raise ExportError(f"there is no precision {name!r}; known are {known}") from None
 
 
-def keep_float32(model: ir.Model) -> None:
-    """Leave the graph as it is."""
+def check_combination(name: str, target: str) -> Precision:
+    """Look a precision up for a target.
 
-
-def store_weights_as_int8(model: ir.Model) -> None:
-    """Store large matrices as int8 with one float32 scale per output channel or embedding row.
-
-    Computing stays float32, so answers do not depend on the batch. Weights of matrix products
-    are dequantised by constant nodes that ONNX Runtime folds while loading; embedding rows are
-    dequantised after they were looked up, so that the table stays small in memory as well.
+    Raises:
+        ExportError: no such precision or target, or one makes no sense on the other.
     """
-    for value in list(model.graph.initializers.values()):
-        uses = [(node, index) for node, index in value.uses()]
-        axes = {_channel_axis(node, index) for node, index in uses}
-        if not _is_large_matrix(value) or len(axes) != 1 or None in axes:
-            continue
-        node, _ = uses[0]
-        axis = axes.pop()
-        assert axis is not None
-        if node.op_type == "Gather":
-            _store_table(model.graph, value)
-        else:
-            _store_weight(model.graph, value, axis)
+    precision = get_precision(name)
+    if target not in EVERYWHERE:
+        raise ExportError(f"there is no target {target!r}; known are {', '.join(EVERYWHERE)}")
+    if target not in precision.targets:
+        raise ExportError(
+            f"precision {name} is not for target {target}: {precision.instead}; {name} is for "
+            f"{' and '.join(precision.targets)}"
+        )
+    return precision
 
 
-def quantise(array: NDArray[np.float32], axis: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Symmetric int8 grid along one axis: `values * scales` is `array` to half a step.
-
-    Args:
-        array: float32 matrix.
-        axis: the axis that keeps one scale per entry.
-
-    Returns:
-        Values in -127..127, and scales that broadcast against them.
-    """
-    largest = np.abs(array.astype(np.float64)).max(axis=1 - axis, keepdims=True)
-    scales = (np.where(largest > 0, largest, LEVELS) / LEVELS).astype(np.float32)
-    return np.rint(array / scales).astype(np.int8), scales
+def _keep_float32(model: ir.Model, probe: Probe | None) -> tuple[str, ...]:
+    return ()
 
 
-def _is_large_matrix(value: ir.Value) -> bool:
-    tensor = value.const_value
-    return (
-        tensor is not None
-        and tensor.dtype == ir.DataType.FLOAT
-        and len(tensor.shape) == 2
-        and tensor.size >= LEAST_ELEMENTS
-    )
+def _store_as_int8(model: ir.Model, probe: Probe | None) -> tuple[str, ...]:
+    store_weights_as_int8(model)
+    return ()
 
 
-def _channel_axis(node: ir.Node, index: int) -> int | None:
-    """Axis of the output channels of a weight, or of the rows of a table; None if it is neither."""
-    if node.op_type == "MatMul" and index == 1:
-        return COLUMNS
-    if node.op_type == "Gemm" and index == 1:
-        return ROWS if node.attributes.get_int("transB", 0) else COLUMNS
-    if node.op_type == "Gather" and index == 0 and not node.attributes.get_int("axis", 0):
-        return ROWS
-    return None
+def _store_as_bf16(model: ir.Model, probe: Probe | None) -> tuple[str, ...]:
+    store_weights_as_bf16(model)
+    return ()
 
 
-def _store_weight(graph: ir.Graph, weight: ir.Value, axis: int) -> None:
-    users = list(weight.uses())
-    values, scales = _split(graph, weight, axis)
-    cast = ir.node("Cast", [values], {"to": ir.DataType.FLOAT})
-    scaled = ir.node("Mul", [cast.outputs[0], scales])
-    graph.insert_before(users[0][0], [cast, scaled])
-    for node, index in users:
-        node.replace_input_with(index, scaled.outputs[0])
+def _compute_int8(model: ir.Model, probe: Probe | None) -> tuple[str, ...]:
+    assert probe is not None
+    return compute_in_int8(model, probe)
 
 
-def _store_table(graph: ir.Graph, table: ir.Value) -> None:
-    users = [node for node, _ in table.uses()]
-    values, scales = _split(graph, table, ROWS)
-    for node in users:
-        row_scales = ir.node("Gather", [scales, node.inputs[1]])
-        node.replace_input_with(0, values)
-        cast = ir.node("Cast", [node.outputs[0]], {"to": ir.DataType.FLOAT})
-        scaled = ir.node("Mul", [cast.outputs[0], row_scales.outputs[0]])
-        rest = [use for use in node.outputs[0].uses() if use[0] is not cast]
-        for user, index in rest:
-            user.replace_input_with(index, scaled.outputs[0])
-        graph.insert_after(node, [row_scales, cast, scaled])
-
-
-def _split(graph: ir.Graph, value: ir.Value, axis: int) -> tuple[ir.Value, ir.Value]:
-    """Two initialisers in the place of one."""
-    assert value.const_value is not None
-    values, scales = quantise(value.const_value.numpy(), axis)
-    return _constant(graph, f"{value.name}.int8", values), _constant(
-        graph, f"{value.name}.scales", scales
-    )
-
-
-def _constant(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
-    tensor = ir.Tensor(array, name=name)
-    value = ir.Value(
-        name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
-    )
-    graph.register_initializer(value)
-    return value
+def _compute_fp16(model: ir.Model, probe: Probe | None) -> tuple[str, ...]:
+    assert probe is not None
+    return compute_in_fp16(model, probe)
 
 
 PRECISIONS: Final[Mapping[str, Precision]] = MappingProxyType(
@@ -164,14 +107,40 @@ PRECISIONS: Final[Mapping[str, Precision]] = MappingProxyType(
             Precision(
                 "fp32",
                 "weights and computing in float32",
-                keep_float32,
+                _keep_float32,
                 Tolerance(logits=5e-3, probabilities=5e-4, equal_choices=1.0, batch=5e-4),
             ),
             Precision(
                 "int8-weights",
                 "weights stored as int8, computing in float32: a file a quarter of the size",
-                store_weights_as_int8,
+                _store_as_int8,
                 Tolerance(logits=1.0, probabilities=0.1, equal_choices=0.9, batch=5e-4),
+            ),
+            Precision(
+                "int8",
+                "matrix products in int8 with a scale for every token: the fastest on CPUs",
+                _compute_int8,
+                Tolerance(logits=1.5, probabilities=0.15, equal_choices=0.95, batch=0.5),
+                targets=("cpu",),
+                instead="CUDA and TensorRT have no such operators, use fp16 there",
+                measures=True,
+            ),
+            Precision(
+                "fp16",
+                "weights and computing in float16, sums and the answers' end in float32: for GPUs",
+                _compute_fp16,
+                Tolerance(logits=0.2, probabilities=0.03, equal_choices=0.98, batch=0.1),
+                targets=("cuda", "tensorrt"),
+                instead="processors compute float16 by converting it, use int8 or bf16 there",
+                measures=True,
+            ),
+            Precision(
+                "bf16",
+                "weights stored as bfloat16, for engines that compute in it: OpenVINO, TensorRT",
+                _store_as_bf16,
+                Tolerance(logits=1.5, probabilities=0.15, equal_choices=0.95, batch=0.5),
+                targets=("cpu", "tensorrt"),
+                instead="ONNX Runtime would compute it in float32 on CUDA, use fp16 there",
             ),
         )
     }

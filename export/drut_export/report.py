@@ -23,7 +23,14 @@ _TITLES: Final = (
 )
 
 
-def write_report(directory: Path, report: VerifyReport, *, name: str, precision: str) -> None:
+def write_report(
+    directory: Path,
+    report: VerifyReport,
+    *,
+    name: str,
+    precision: str,
+    notes: Sequence[str] = (),
+) -> None:
     """Write the Markdown report and its picture into a directory.
 
     Args:
@@ -31,14 +38,17 @@ def write_report(directory: Path, report: VerifyReport, *, name: str, precision:
         report: what was found.
         name: of the bundle.
         precision: of its graph.
+        notes: further paragraphs about how the graph was made and run.
     """
     picture = draw_distribution(
         report.distribution,
         limit=report.tolerance.probabilities,
         title=f"{name}, {precision}: differences of probabilities from the checkpoint",
     )
+    paragraphs = "".join(f"{note}\n\n" for note in notes)
     text = (
         f"# Verification of {name} ({precision})\n\n{render_report(report)}\n\n"
+        f"{paragraphs}"
         f"![Distribution of the differences of probabilities]({PICTURE_NAME})\n"
     )
     (directory / PICTURE_NAME).write_text(picture, encoding="utf-8")
@@ -51,17 +61,48 @@ def render_report(report: VerifyReport) -> str:
     invariant = "does not depend" if report.batch_invariant else "DEPENDS"
     return "\n".join(
         (
-            "Absolute differences between the graph and the checkpoint in torch; probabilities at",
-            "temperature 1. The same rows also ran one by one: the last columns say how far the",
-            "logits of a row move with its neighbours and its padding.",
+            "Absolute differences from the reference, at export the checkpoint in torch;",
+            "probabilities at temperature 1. The same rows also ran one by one: the last columns",
+            "say how far the logits of a row move with its neighbours and its padding.",
             "",
             *_table([_TITLES, *_rows(report)]),
             "",
             f"An answer {invariant} on the other rows of a batch.",
             f"Worst row: {total.worst_row}.",
             "",
+            *_calibration(report),
+            "",
             *_verdict(report),
         )
+    )
+
+
+def _calibration(report: VerifyReport) -> Iterator[str]:
+    """What can be said about calibration: errors need labels, without them there is only drift."""
+    moved = _short(report.total.mean_confidence_difference)
+    yield f"Confidence, the largest probability of a row, differs by {moved} on average."
+    found = report.calibration
+    if found is None:
+        yield "No labelled data was given, so the calibration error is not known."
+        return
+    pairs = (
+        ("calibration error at temperature 1", "error_before", ".4f"),
+        ("calibration error at the checkpoint's temperatures", "error", ".4f"),
+        ("right answers", "right", ".1%"),
+    )
+    yield ""
+    yield from _table(
+        [
+            (f"{found.answers} labelled answers of {found.data}", "checkpoint", "graph"),
+            *(
+                (
+                    title,
+                    format(getattr(found.checkpoint, field), form),
+                    format(getattr(found.graph, field), form),
+                )
+                for title, field, form in pairs
+            ),
+        ]
     )
 
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from drut.errors import VerificationError
 from drut.runtimes.base import Runtime
 from drut.tensors import MASKED_LOGIT, Float32, Logits
-from drut_export.precision import Tolerance
+from drut_export.tolerance import Tolerance
 from drut_export.trial_batches import ModelFacts, TrialCase, made_up_cases, single_rows
-from drut_export.verify_report import Figures, VerifyReport, distribution_of
+from drut_export.verify_report import INVARIANT, Figures, VerifyReport, distribution_of
 
 Progress = Callable[[str], None]
 Float64 = NDArray[np.float64]
@@ -31,6 +31,7 @@ class Comparison:
     probabilities: Float64  # differences, flat
     row_logits: Float64  # [rows], the largest difference of each
     row_probabilities: Float64  # [rows]
+    row_confidence: Float64  # [rows], difference of the largest probability
     row_batch: Float64  # [rows], logits of the row alone against the row in the batch
     other_choice: Bool  # [rows]
     asked: Bool  # [rows], false for a row of nothing but padding
@@ -102,7 +103,10 @@ def _compare(
     batch = case.batch
     real = batch.marker_mask
     expected = reference.forward(batch)
-    actual = _checked(graph.forward(batch), case)
+    together = _checked(graph.forward(batch), case)
+    alone, row_batch = _one_by_one(graph, case, together)
+    # Where neighbours matter rows are served one by one, so that is what counts.
+    actual = together if row_batch.max() <= INVARIANT else _checked(alone, case)
     wanted, got = _shares(expected.options, real), _shares(actual.options, real)
     options = np.abs(expected.options - actual.options).astype(np.float64) * real
     actions = np.abs(expected.actions - actual.actions).astype(np.float64)
@@ -113,7 +117,8 @@ def _compare(
         probabilities=np.abs(wanted - got)[real],
         row_logits=np.maximum(options.max(axis=1), actions.max(axis=1, initial=0.0)),
         row_probabilities=np.asarray((np.abs(wanted - got) * real).max(axis=1)),
-        row_batch=_batch_differences(graph, case, actual),
+        row_confidence=np.abs(wanted.max(axis=1) - got.max(axis=1)),
+        row_batch=row_batch,
         other_choice=_other_choice(wanted, got, tolerance.probabilities) & asked,
         asked=asked,
     )
@@ -142,14 +147,18 @@ def _other_choice(wanted: Float64, got: Float64, tie: float) -> Bool:
     return np.asarray(chosen < wanted.max(axis=1) - tie)
 
 
-def _batch_differences(graph: Runtime, case: TrialCase, together: Logits) -> Float64:
+def _one_by_one(graph: Runtime, case: TrialCase, together: Logits) -> tuple[Logits, Float64]:
+    """Answers to the rows alone, and how far each is from the one in the batch."""
+    single = Logits(together.options.copy(), together.actions.copy())
     worst = np.zeros(len(case.batch))
     for index, alone in single_rows(case.batch):
         answer = graph.forward(alone)
         options = together.options[index, : answer.options.shape[1]]
         differences = (answer.options[0] - options, answer.actions[0] - together.actions[index])
         worst[index] = max(float(np.abs(d).max(initial=0.0)) for d in differences)
-    return worst
+        single.options[index, : answer.options.shape[1]] = answer.options[0]
+        single.actions[index] = answer.actions[0]
+    return single, worst
 
 
 def _figures(title: str, compared: list[Comparison]) -> Figures:
@@ -157,6 +166,7 @@ def _figures(title: str, compared: list[Comparison]) -> Figures:
     probabilities = np.concatenate([one.probabilities for one in compared])
     asked = np.concatenate([one.asked for one in compared])
     other = np.concatenate([one.other_choice for one in compared])
+    confidences = np.concatenate([one.row_confidence for one in compared])
     return Figures(
         title=title,
         rows=len(asked),
@@ -164,6 +174,7 @@ def _figures(title: str, compared: list[Comparison]) -> Figures:
         mean_logit_difference=float(logits.mean()),
         max_probability_difference=float(probabilities.max()),
         mean_probability_difference=float(probabilities.mean()),
+        mean_confidence_difference=float(confidences.sum()) / max(1, int(asked.sum())),
         equal_choices=1.0 - float(other.sum()) / max(1, int(asked.sum())),
         batch_difference=max(float(one.row_batch.max()) for one in compared),
         worst_row=_worst(compared, lambda one: one.row_probabilities + 1e-9 * one.row_logits),

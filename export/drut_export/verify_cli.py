@@ -1,17 +1,23 @@
-"""What `drut verify` calls: a bundle's files, and with `--source` its answers as well."""
+"""What `drut verify` calls: a bundle's files, and with `--source` or `--url` its answers too."""
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from drut.checkpoint.bundle import Bundle, read_version, split_version
 from drut.checkpoint.integrity import FileCheck, check_files
+from drut.checkpoint.opened import Checkpoint
 from drut.checkpoint.source import fetch_checkpoint
-from drut.errors import DrutError
+from drut.errors import DrutError, InvalidRequestError
 from drut.loading import find_version
+from drut.runtimes.base import Runtime
+from drut.runtimes.opening import RuntimeOptions, open_runtime
+from drut.runtimes.triton_options import TritonOptions
 from drut.settings import default_revision
 
 if TYPE_CHECKING:
@@ -21,22 +27,25 @@ FAILED: Final = 1
 INTERRUPTED: Final = 130
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(
+    argv: Sequence[str] | None = None, *, open_server: Callable[..., Runtime] = open_runtime
+) -> int:
     """Verify one bundle and print a report.
 
     Args:
         argv: arguments without the program's name, by default those of the process.
+        open_server: opens the runtime `triton` as `drut.runtimes.opening.open_runtime` does.
 
     Returns:
         0 as it should be, 1 not so or not to be found out, 130 interrupted. Wrong usage ends in
         `SystemExit(2)`.
 
     Raises:
-        ImportError: `--source` was given and the exporter's packages are not installed.
+        ImportError: `--source` or `--url` was given and the exporter's packages are not installed.
     """
     arguments = make_parser().parse_args(argv)
     try:
-        passed, report = _verify(arguments)
+        passed, report = _verify(arguments, open_server)
     except (DrutError, OSError) as exc:
         _tell(f"drut verify: {exc}")
         return FAILED
@@ -51,8 +60,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="drut verify",
         description="Verify an exported bundle: every file against its digest in the manifest and, "
-        "with --source, the graph's answers against the checkpoint in torch. The exit code is 0 "
-        "where everything is as it should be, else 1.",
+        "with --source, the graph's answers against the checkpoint in torch. With --url it is the "
+        "graph on a Triton server that answers. The exit code is 0 where everything is as it "
+        "should be, else 1.",
     )
     add = parser.add_argument
     add("bundle", metavar="BUNDLE", help="name, name@version or directory of the bundle")
@@ -62,34 +72,72 @@ def make_parser() -> argparse.ArgumentParser:
         "--revision",
         help="commit, tag or branch on the hub (default: DRUT_REVISION, or that of the manifest)",
     )
+    add(
+        "--url",
+        help="ask the model on this Triton server, http://HOST:8000 or grpc://HOST:8001; without "
+        "--source it is compared with the bundle's graph on this machine",
+    )
+    add("--model", metavar="NAME", help="its name on the server (default: the bundle's)")
+    add(
+        "--labelled",
+        type=Path,
+        metavar="FILE",
+        help="JSON Lines of labelled data as for drut calibrate: compare the calibration as well",
+    )
     add("--json", action="store_true", help="print one JSON object")
     return parser
 
 
-def _verify(arguments: argparse.Namespace) -> tuple[bool, str]:
+def _verify(arguments: argparse.Namespace, open_server: Callable[..., Runtime]) -> tuple[bool, str]:
     """Whether everything is as it should be, and the report."""
+    _check_usage(arguments)
     name, version = split_version(arguments.bundle)
     bundle = read_version(find_version(name, version=version))
     files = check_files(bundle)
     # A graph of other bytes has nothing to say about the one that was exported.
-    compared = _compare(bundle, arguments) if arguments.source and files.passed else None
+    asked = files.passed and (arguments.source or arguments.url)
+    compared = _compare(bundle, arguments, open_server) if asked else None
     passed = files.passed and (compared is None or compared.passed)
     if arguments.json:
         return passed, _json(bundle, files, compared, passed=passed)
-    lines = [*_about_files(bundle, files), *_about_answers(bundle, arguments.source, compared)]
+    lines = [*_about_files(bundle, files), *_about_answers(bundle, arguments, compared)]
     return passed, "\n".join([*lines, "", "passed" if passed else "FAILED"])
 
 
-def _compare(bundle: Bundle, arguments: argparse.Namespace) -> "VerifyReport":
-    # Imported here: checking files needs neither torch nor transformers.
-    from drut_export.verify_bundle import verify_bundle
+def _check_usage(arguments: argparse.Namespace) -> None:
+    if arguments.url is None and arguments.model is not None:
+        raise InvalidRequestError("--model is the name on a server; give its --url as well")
+    if arguments.labelled is not None and not (arguments.source or arguments.url):
+        raise InvalidRequestError("--labelled needs --source or --url: something to compare with")
 
-    found = fetch_checkpoint(
+
+def _compare(
+    bundle: Bundle, arguments: argparse.Namespace, open_server: Callable[..., Runtime]
+) -> "VerifyReport":
+    # Imported here: checking files needs nothing of the exporter's packages.
+    from drut_export.verify_bundle import Wanted, verify_bundle
+
+    wanted = Wanted(
+        checkpoint=_fetch(bundle, arguments) if arguments.source else None,
+        serve=partial(_serve, arguments, open_server) if arguments.url else None,
+        labelled=arguments.labelled,
+    )
+    return verify_bundle(bundle, wanted, progress=_tell)
+
+
+def _fetch(bundle: Bundle, arguments: argparse.Namespace) -> Path:
+    return fetch_checkpoint(
         arguments.source,
         subfolder=arguments.subfolder,
         revision=arguments.revision or default_revision() or bundle.manifest.get("revision"),
-    )
-    return verify_bundle(bundle, found.path, progress=_tell)
+    ).path
+
+
+def _serve(
+    arguments: argparse.Namespace, open_server: Callable[..., Runtime], checkpoint: Checkpoint
+) -> Runtime:
+    server = TritonOptions(arguments.url, model=arguments.model)
+    return open_server("triton", checkpoint, RuntimeOptions(server=server))
 
 
 def _about_files(bundle: Bundle, files: FileCheck) -> Iterator[str]:
@@ -103,14 +151,16 @@ def _about_files(bundle: Bundle, files: FileCheck) -> Iterator[str]:
 
 
 def _about_answers(
-    bundle: Bundle, source: str | None, compared: "VerifyReport | None"
+    bundle: Bundle, arguments: argparse.Namespace, compared: "VerifyReport | None"
 ) -> Iterator[str]:
     if compared is not None:
         from drut_export.report import render_report
 
-        yield from ("", f"Compared with {source}:", "", render_report(compared))
-    elif source:
-        yield "not compared with the checkpoint, since these are not the files that were exported"
+        reference = arguments.source or "its own graph on this machine's CPU"
+        subject = f"The model on {arguments.url}" if arguments.url else "The graph"
+        yield from ("", f"{subject} compared with {reference}:", "", render_report(compared))
+    elif arguments.source or arguments.url:
+        yield "answers were not compared, since these are not the files that were exported"
     else:
         yield from _recorded(bundle.manifest.get("verification"))
 
@@ -121,10 +171,10 @@ def _recorded(figures: object) -> Iterator[str]:
         return
     yield "at export, over all rows:"
     for key, value in figures.items():
-        if not isinstance(value, dict):
+        if value is not None and not isinstance(value, dict):
             shown = f"{value:.3g}" if isinstance(value, float) else value
             yield f"  {key.replace('_', ' ')}: {shown}"
-    yield "give --source to compare the answers again"
+    yield "give --source or --url to compare the answers again"
 
 
 def _json(

@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from drut_export.precision import Tolerance
+from drut_export.tolerance import Tolerance
 
 INVARIANT: Final = 5e-4
 """Batch differences of logits up to here are float rounding."""
@@ -30,6 +30,7 @@ class Figures:
     mean_logit_difference: float
     max_probability_difference: float
     mean_probability_difference: float
+    mean_confidence_difference: float  # of the largest probability of each row
     equal_choices: float  # share of rows with the same best option, ties aside
     batch_difference: float  # logits of a row alone against the row in a padded batch
     worst_row: str  # the one with the largest difference of probabilities, then of logits
@@ -41,6 +42,25 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
+class Calibrated:
+    """How well confidences agree with labelled answers, for one runtime."""
+
+    error_before: float  # expected calibration error at temperature 1
+    error: float  # the same at the checkpoint's own temperatures
+    right: float  # share of right answers
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationFigures:
+    """Calibration of checkpoint and graph on the same labelled answers."""
+
+    data: str  # name of the file
+    answers: int
+    checkpoint: Calibrated
+    graph: Calibrated
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyReport:
     """Figures of every batch and of all of them, and what exceeds the tolerance."""
 
@@ -49,6 +69,7 @@ class VerifyReport:
     distribution: tuple[int, ...]  # of the differences of probabilities, see `distribution_of`
     tolerance: Tolerance
     problems: tuple[str, ...] = ()  # each names the worst row
+    calibration: CalibrationFigures | None = None  # None: no labelled data was given
 
     @property
     def passed(self) -> bool:
@@ -64,7 +85,12 @@ class VerifyReport:
         """JSON-ready summary, as it stands in the manifest."""
         figures = asdict(self.total)
         del figures["title"]
-        return {"batches": len(self.cases), **figures, "tolerance": asdict(self.tolerance)}
+        return {
+            "batches": len(self.cases),
+            **figures,
+            "calibration": None if self.calibration is None else asdict(self.calibration),
+            "tolerance": asdict(self.tolerance),
+        }
 
     def details(self) -> dict[str, Any]:
         """JSON-ready summary with the figures of every batch."""

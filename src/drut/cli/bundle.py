@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from drut.cli.console import FAILED, OK, is_terminal, page_on, tell, write_json
 from drut.errors import CheckpointNotFoundError, InvalidRequestError
 from drut.loading import DEFAULT_CHECKPOINT
 
+FOLLOWER: Final = "drut_export.triton_files"
 _YES: Final = ("y", "yes")
 
 
@@ -88,7 +90,7 @@ def _remove(arguments: argparse.Namespace) -> int:
     ):
         tell("nothing was removed")
         return FAILED
-    remove(repository, directory)
+    _drop(repository, directory)
     tell(f"removed {directory}")
     return OK
 
@@ -120,7 +122,18 @@ def _garbage(
             continue
         for directory in surplus_versions(repository, arguments.keep):
             if not _is_shipped(directory.parent):
-                yield directory, partial(remove, repository)
+                yield directory, partial(_drop, repository)
+
+
+def _drop(repository: Path, directory: Path) -> None:
+    """Remove a bundle or a version, and let the files follow that Triton reads."""
+    follower = import_module(FOLLOWER)
+    if directory.parent == repository:
+        follower.remove_decision(directory)  # first: without its graph a server would not start
+        remove(repository, directory)
+    else:
+        remove(repository, directory)
+        follower.follow_versions(directory.parent)
 
 
 def _repositories(arguments: argparse.Namespace) -> list[Path]:

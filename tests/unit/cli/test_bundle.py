@@ -9,6 +9,7 @@ import pytest
 from bundles import write_bundle
 from drut.checkpoint.housekeeping import REMOVED_PREFIX, STAGING_PREFIX
 from drut.cli.main import main
+from triton_models import serve_bundle
 
 DAY = 24 * 3600
 
@@ -292,3 +293,40 @@ def test_debug_may_stand_before_or_behind_the_action(
 ) -> None:
     with pytest.raises(FileNotFoundError):
         main(["bundle", *arguments])
+
+
+def served_files(repository: Path) -> list[str]:
+    return sorted(path.relative_to(repository).as_posix() for path in repository.rglob("*.pbtxt"))
+
+
+def test_remove_takes_the_decision_model_along_with_its_graph(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serve_bundle(repository, "served")
+    serve_bundle(repository, "kept")
+    assert run(capsys, "remove", "served", "--yes")[0] == 0
+    assert served_files(repository) == ["kept/config.pbtxt", "kept_decision/config.pbtxt"]
+
+
+def test_a_decision_model_of_ones_own_is_left(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serve_bundle(repository, "served")
+    config = repository / "served_decision" / "config.pbtxt"
+    config.write_text("# ours", encoding="utf-8")
+    assert run(capsys, "remove", "served", "--yes")[0] == 0
+    assert served_files(repository) == ["served_decision/config.pbtxt"]
+
+
+@pytest.mark.parametrize("command", [["remove", "served@2", "--yes"], ["gc", "--keep", "1"]])
+def test_the_decision_model_follows_when_a_version_goes(
+    command: list[str], repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serve_bundle(repository, "served")
+    serve_bundle(repository, "served", 2)
+    if command[0] == "gc":
+        assert main(["repository", "write", f"{repository / 'served'}@1"]) == 0
+    assert run(capsys, *command)[0] == 0
+    left = "1" if command[0] == "remove" else "2"
+    text = (repository / "served_decision" / "config.pbtxt").read_text(encoding="utf-8")
+    assert f'"bundle_version" value: {{ string_value: "{left}" }}' in text

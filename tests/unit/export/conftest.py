@@ -18,5 +18,5 @@ torch.set_num_threads(1)  # models this small only lose time to a second thread
 def traced(exported: Callable[[str], Bundle], monkeypatch: pytest.MonkeyPatch) -> Path:
     """Exports of the tiny checkpoint take its graph from an earlier one: no tracing, no wait."""
     path = exported("tiny-checkpoint").graph
-    monkeypatch.setattr(repository, "build_graph", lambda _: ir.load(path))
+    monkeypatch.setattr(repository, "build_graph", lambda *_: ir.load(path))
     return path

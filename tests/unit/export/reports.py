@@ -13,6 +13,7 @@ FIGURES = Figures(
     mean_logit_difference=4e-6,
     max_probability_difference=5e-6,
     mean_probability_difference=6e-7,
+    mean_confidence_difference=8e-7,
     equal_choices=1.0,
     batch_difference=5e-7,
     worst_row="row 2 of 3 rows x 23 tokens x 2 options",

@@ -1,6 +1,9 @@
 import json
 import shutil
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from drut.checkpoint.config import read_config
 from drut.errors import CheckpointFormatError, CheckpointNotFoundError
 from drut_export.checkpoint_loading import load_model, save_checkpoint
+from drut_export.encoders import without_initial_weights
 from drut_export.modeling import DecisionModel
 from drut_export.trial_batches import ModelFacts, TrialShape, make_batch
 from golden_values import golden_cases
@@ -224,3 +228,19 @@ def test_a_bert_checkpoint_may_carry_the_pooling_layer_that_nobody_reads(tmp_pat
     rewrite(tmp_path, lambda state: state.update({"encoder.other": torch.ones(1)}))
     with pytest.raises(CheckpointFormatError, match=r"has unknown encoder\.other"):
         load(tmp_path)
+
+
+def test_loading_in_several_threads_leaves_start_values_as_they_were() -> None:
+    before = torch.nn.init.normal_
+    together = threading.Barrier(4, timeout=60)
+
+    def load(_: int) -> None:
+        together.wait()
+        for _ in range(3):
+            with without_initial_weights():
+                assert torch.nn.init.normal_ is not before
+                time.sleep(0.002)  # the others come meanwhile
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(load, range(4)))
+    assert torch.nn.init.normal_ is before

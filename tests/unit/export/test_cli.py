@@ -1,14 +1,20 @@
+import contextlib
 import json
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx_ir as ir
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from drut.checkpoint.bundle import Bundle
 from drut_export.cli import main
+from graphs import write_graph
 from tiny_checkpoint import TINY, copy_of_tiny
 
 ROOT = Path(__file__).parents[3]
@@ -112,3 +118,123 @@ def test_a_killed_export_leaves_nothing(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert rest.endswith("interrupted, nothing was left behind\n")
     assert not repository.exists()
+
+
+def change_weights(checkpoint: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
+    weights = load_file(checkpoint / "model.safetensors")
+    change(weights)
+    save_file(weights, checkpoint / "model.safetensors", metadata={"format": "pt"})
+
+
+def without_head(checkpoint: Path) -> None:
+    def change(weights: dict[str, torch.Tensor]) -> None:
+        for name in [name for name in weights if name.startswith(("head.", "scorer."))]:
+            del weights[name]
+
+    change_weights(checkpoint, change)
+
+
+def with_surplus(checkpoint: Path) -> None:
+    change_weights(checkpoint, lambda weights: weights.update({"decoder.weight": torch.ones(2)}))
+
+
+def with_nan(checkpoint: Path) -> None:
+    change_weights(
+        checkpoint, lambda weights: weights.update({"scorer.1.bias": torch.full((64,), torch.nan)})
+    )
+
+
+def of_type(kind: str) -> Callable[[Path], None]:
+    def change(checkpoint: Path) -> None:
+        path = checkpoint / "encoder" / "config.json"
+        config = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps({**config, "model_type": kind}), encoding="utf-8")
+
+    return change
+
+
+def empty(checkpoint: Path) -> None:
+    shutil.rmtree(checkpoint)
+    checkpoint.mkdir()
+    (checkpoint / "notes.txt").write_text("no checkpoint")
+
+
+def a_classifier(checkpoint: Path) -> None:
+    (checkpoint / "rl_agent_config.json").rename(checkpoint / "config.json")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (empty, "rl_agent_config.json"),
+        (a_classifier, "rl_agent_config.json"),
+        (of_type("no-such-model"), "cannot build the encoder of model type 'no-such-model'"),
+        (of_type("bert"), "does not fit rl_agent_config.json and encoder/config.json"),
+        (without_head, "lacks head.layers.0.self_attn.in_proj_weight"),
+        (with_surplus, "has unknown decoder.weight"),
+        (with_nan, "holds NaN or infinity in scorer.1.bias"),
+    ],
+    ids=lambda each: getattr(each, "__name__", None),
+)
+def test_what_is_no_sound_checkpoint_is_one_line_and_makes_nothing(
+    spoil: Callable[[Path], None],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    checkpoint = copy_of_tiny(tmp_path / "checkpoint")
+    spoil(checkpoint)
+    repository = tmp_path / "repository"
+    assert main([str(checkpoint), "--name", "tiny", "--repository", str(repository)]) == 1
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith("drut export: ")
+    assert message in told
+    assert not repository.exists()
+
+
+def test_a_version_that_is_there_stays_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "tiny" / "3"
+    place.mkdir(parents=True)
+    (place / "mine").write_text("mine")
+    assert main(arguments(tmp_path, "--version", "3")) == 1
+    assert f"{place} exists already" in capsys.readouterr().err
+    assert [path.name for path in place.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("command", ["drut.cli.main", "drut_export"])
+def test_without_torch_the_extra_is_named(command: str, tmp_path: Path) -> None:
+    program = (
+        "import runpy, sys\n"
+        "sys.modules['torch'] = None\n"
+        f"runpy.run_module({command!r}, run_name='__main__')\n"
+    )
+    start = ["export"] if command == "drut.cli.main" else []
+    done = subprocess.run(
+        [sys.executable, "-c", program, *start, *arguments(tmp_path / "repository")],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "drut[export]" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "repository").exists()
+
+
+def test_an_interrupt_that_a_library_swallows_ends_the_export_at_its_next_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def swallowing(*_: object) -> object:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        return ir.load(traced_graph)
+
+    traced_graph = write_graph(tmp_path / "any.onnx")
+    monkeypatch.setattr("drut_export.repository.build_graph", swallowing)
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(arguments(tmp_path / "repository")) == 130
+    assert "interrupted, nothing was left behind" in capsys.readouterr().err
+    assert not (tmp_path / "repository").exists()
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -8,10 +8,10 @@ import torch
 from drut.errors import CheckpointFormatError
 from drut.tensors import MASKED_LOGIT, QTYPES
 from drut_export.encoders import FULL, SLIDING, full_mask, parallel_masks, sequential_masks
-from drut_export.modeling import act_features
+from drut_export.modeling import act_features, gather, needed_places
 from drut_export.trial_batches import ModelFacts, TrialShape, make_batch, single_rows
 from golden_values import GOLDEN, golden_cases
-from small_models import BERT, modernbert_config, random_model, run
+from small_models import BERT, modernbert_config, random_model, run, tensors
 
 FACTS = ModelFacts(vocabulary=50)
 TRIAL = make_batch(TrialShape(3, 30, 3), FACTS)
@@ -159,3 +159,57 @@ def test_a_width_the_head_cannot_divide_is_refused() -> None:
     config = modernbert_config(hidden_size=200, num_attention_heads=4)
     with pytest.raises(CheckpointFormatError, match="not a multiple"):
         random_model(config)
+
+
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        (None, {}),
+        (None, {"head_layers": 1}),
+        (None, {"head_layers": 0}),
+        (None, {"parallel": True}),
+        (BERT, {"head_layers": 3, "actions": 5}),
+    ],
+    ids=["two layers", "one layer", "no layer", "parallel", "bert"],
+)
+def test_the_head_at_the_needed_places_answers_as_the_head_everywhere(
+    config: dict[str, object] | None, options: dict[str, object]
+) -> None:
+    model = random_model(config, **options)
+    facts = ModelFacts(vocabulary=50, parallel=model.parallel)
+    for shape in (TrialShape(1, 9, 1), TrialShape(4, 31, 6), TrialShape(3, 30, 3, dummy_row=True)):
+        given = tensors(make_batch(shape, facts))
+        mask, qtype = given["attention_mask"], given["qtype"]
+        places = needed_places(given["marker_pos"])
+        with torch.inference_mode():
+            hidden = model.encode(
+                given["input_ids"], mask, given.get("position_ids"), given.get("option_ids")
+            )
+            everywhere = model.decide(hidden, mask, qtype)
+            there = model.decide(hidden, mask, qtype, places)
+        assert there.shape == (shape.rows, 1 + shape.options, hidden.shape[-1])
+        np.testing.assert_allclose(there, gather(everywhere, places), rtol=0, atol=1e-5)
+
+
+def test_needed_places_are_the_first_token_and_the_markers() -> None:
+    places = needed_places(torch.tensor([[4, 7], [3, -2]]))
+    assert places.tolist() == [[0, 4, 7], [0, 3, 0]]
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_the_last_head_layer_computes_at_the_needed_places_alone(layers: int) -> None:
+    model = random_model(head_layers=layers)
+    seen: list[int] = []
+    for layer in model.head.layers:
+        layer.linear1.register_forward_hook(lambda _, given, __: seen.append(given[0].shape[1]))
+    run(model, TRIAL)
+    tokens, options = TRIAL.input_ids.shape[1], TRIAL.marker_pos.shape[1]
+    assert seen == [tokens] * (layers - 1) + [1 + options]
+
+
+def test_a_row_of_padding_sees_its_first_token_in_other_encoders() -> None:
+    model = random_model(BERT, head_layers=0)
+    batch = make_batch(TrialShape(3, 30, 3, dummy_row=True), FACTS)
+    one = replace(batch, attention_mask=batch.attention_mask.copy())
+    one.attention_mask[-1, 0] = 1
+    assert np.array_equal(run(model, batch)[1], run(model, one)[1])

@@ -13,12 +13,11 @@ from drut.errors import ExportError
 from drut.runtimes.ort import OrtOptions, OrtRuntime
 from drut_export.canonical import make_canonical
 from drut_export.graph import save_graph
-from drut_export.precision import (
+from drut_export.precision import PRECISIONS, get_precision
+from drut_export.quantise_weights import (
     COLUMNS,
     LEAST_ELEMENTS,
-    PRECISIONS,
     ROWS,
-    get_precision,
     quantise,
     store_weights_as_int8,
 )
@@ -133,7 +132,7 @@ def test_loading_folds_the_weights_and_keeps_the_table_small(
 def test_precisions_are_found_by_name(name: str) -> None:
     precision = get_precision(name)
     assert precision.name == name
-    assert precision.tolerance.probabilities <= 0.1
+    assert precision.tolerance.probabilities <= 0.15
     json.dumps(precision.summary)
 
 

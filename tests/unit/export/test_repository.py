@@ -2,19 +2,25 @@ import errno
 import json
 import re
 import threading
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import onnx
 import pytest
 
+import drut
 from drut.checkpoint.bundle import Bundle, read_bundle
+from drut.checkpoint.housekeeping import remove
+from drut.checkpoint.integrity import check_files
 from drut.checkpoint.source import sha256_of, verify_digests
 from drut.errors import (
     CheckpointNotFoundError,
     DrutError,
     ExportError,
     GraphContractError,
+    InvalidRequestError,
     VerificationError,
 )
 from drut_export import publishing, repository
@@ -73,6 +79,9 @@ def test_the_manifest_says_what_was_made_from_what(
         "precision": "fp32",
         "graph": "model.onnx",
         "opset": 24,
+        "ir_version": 10,
+        "for": None,
+        "license": None,
         "batch_invariant": True,
         "option_layout": "parallel" if "parallel" in name else "sequential",
         "actions": 2,
@@ -115,7 +124,7 @@ def test_versions_count_up_and_old_ones_stay(traced: Path, tmp_path: Path) -> No
     assert export_checkpoint(request(tmp_path, version=7)).version == 7
     assert export_checkpoint(request(tmp_path)).version == 8
     assert read_bundle(tmp_path / "tiny").version == 8
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny", "tiny_decision"]
 
 
 def test_an_existing_version_is_never_written_to(traced: Path, tmp_path: Path) -> None:
@@ -157,15 +166,21 @@ def test_an_export_that_wants_no_version_takes_the_next_one_that_is_free(
     assert not list(tmp_path.glob(".*"))
 
 
+def made_of(report: VerifyReport) -> object:
+    return repository._Made(
+        report, {"name": "none", "version": "0", "device": "cpu", "computing": "fp32"}, ()
+    )
+
+
 def test_exports_of_one_name_at_the_same_time_get_versions_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = threading.Barrier(4, timeout=60)
 
-    def make_graph(model: object, precision: object, directory: Path, *_: object) -> VerifyReport:
+    def make_graph(opened: object, wanted: object, directory: Path, *_: object) -> object:
         (directory / "model.onnx").write_text(str(threading.get_ident()))
         together.wait()  # all have looked at the repository before any of them publishes
-        return report()
+        return made_of(report())
 
     monkeypatch.setattr(repository, "_make_graph", make_graph)
 
@@ -182,7 +197,7 @@ def test_exports_of_one_name_at_the_same_time_get_versions_of_their_own(
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(export, range(4)))
     assert sorted(version for version, _ in made) == [1, 2, 3, 4]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny", "tiny_decision"]
     assert (tmp_path / "tiny" / "config.pbtxt").is_file()
 
 
@@ -274,9 +289,9 @@ def test_a_full_disk_is_an_export_error_and_leaves_nothing(
 def test_a_disk_that_fills_up_while_a_version_is_added_leaves_the_others_alone(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def make_graph(model: object, precision: object, directory: Path, *_: object) -> VerifyReport:
+    def make_graph(opened: object, wanted: object, directory: Path, *_: object) -> object:
         (directory / "model.onnx").write_bytes(b"graph")
-        return report()
+        return made_of(report())
 
     monkeypatch.setattr(repository, "_make_graph", make_graph)
     export_checkpoint(request(tmp_path))
@@ -350,3 +365,127 @@ def test_an_incomplete_checkpoint_is_refused_before_anything_is_made(
 def test_an_unknown_precision_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(DrutError, match="no precision"):
         export_checkpoint(request(tmp_path, tmp_path / "nowhere", precision="int4"))
+
+
+def test_the_licence_is_in_the_manifest(traced: Path, tmp_path: Path) -> None:
+    checkpoint = copy_of_tiny(tmp_path / "checkpoint")
+    repository = tmp_path / "repository"
+    assert export_checkpoint(request(repository, checkpoint)).manifest["license"] is None
+    (checkpoint / "README.md").write_text("---\nlicense: apache-2.0\n---\n", encoding="utf-8")
+    assert export_checkpoint(request(repository, checkpoint)).manifest["license"] == "Apache-2.0"
+    named = export_checkpoint(request(repository, checkpoint, license="LicenseRef-mine"))
+    assert named.manifest["license"] == "LicenseRef-mine"
+
+
+def test_a_graph_for_an_older_server_is_of_its_opset_and_verified_like_any_other(
+    tmp_path: Path,
+) -> None:
+    bundle = export_checkpoint(request(tmp_path, made_for="triton:24.10"))
+    graph = onnx.load(bundle.graph)
+    assert (graph.ir_version, [(each.domain, each.version) for each in graph.opset_import]) == (
+        8,
+        [("", 18)],
+    )
+    assert {node.domain for node in graph.graph.node} == {""}
+    onnx.checker.check_model(graph, full_check=True)  # refuses what opset 18 does not know
+    norms = [node for node in graph.graph.node if node.op_type == "LayerNormalization"]
+    assert {len(node.input) for node in norms} == {3}  # ONNX Runtime 1.18 reads the third
+    manifest = bundle.manifest
+    assert (manifest["opset"], manifest["ir_version"], manifest["for"]) == (18, 8, "triton:24.10")
+    assert manifest["verification"]["batches"] == 15
+    assert manifest["batch_invariant"] is True
+    assert manifest["verification"]["max_probability_difference"] < 1e-4
+    questions = {"team": {"type": "choice", "instructions": "Who?", "criteria": ["a", "b", "c"]}}
+    states = ["one", "two " * 60, ""]
+    with silenced_load(bundle) as agent:
+        together = agent.predict_batch(states, questions)
+        alone = [agent.predict(state, questions) for state in states]
+    assert [each["answers"] for each in together] == [each["answers"] for each in alone]
+
+
+def test_an_unknown_server_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"known are triton:"):
+        export_checkpoint(request(tmp_path, tmp_path / "nowhere", made_for="triton:19.01"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_in_a_second_file_travel_with_the_graph(traced: Path, tmp_path: Path) -> None:
+    bundle = export_checkpoint(request(tmp_path / "here", inline_bytes=1000))
+    data = bundle.directory / "model.onnx.data"
+    assert data.stat().st_size > 10 * bundle.graph.stat().st_size
+    listed = bundle.manifest["files"]["model.onnx.data"]
+    assert listed == {"sha256": sha256_of(data), "bytes": data.stat().st_size}
+    assert check_files(bundle).passed
+
+    # The repository moves as a whole, and the version holds all that Triton has to find in it.
+    (tmp_path / "here").rename(tmp_path / "there")
+    moved = read_bundle(tmp_path / "there" / "tiny")
+    with silenced_load(moved) as agent:
+        assert agent.predict("x", {"q": {"type": "noul", "instructions": "Is it?"}})["answers"]
+
+    data = moved.directory / "model.onnx.data"
+    content = data.read_bytes()
+    data.write_bytes(content[:-4] + b"\0\0\0\1")
+    assert [fault.split()[0] for fault in check_files(moved).faults] == ["model.onnx.data"]
+    data.unlink()
+    with pytest.raises(CheckpointNotFoundError, match=r"lacks model\.onnx\.data"):
+        read_bundle(tmp_path / "there" / "tiny")
+    remove(tmp_path / "there", moved.directory)
+    assert not moved.directory.exists()
+
+
+def silenced_load(bundle: Bundle) -> drut.Agent:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # golden temperatures are clamped
+        return drut.load(bundle.directory, device="cpu")
+
+
+def labelled(path: Path, lines: int = 12) -> Path:
+    question = {"type": "choice", "instructions": "Who?", "criteria": ["a", "b", "c"]}
+    path.write_text(
+        "".join(
+            json.dumps(
+                {"state": f"case {i}", "questions": {"q": question}, "answers": {"q": "abc"[i % 3]}}
+            )
+            + "\n"
+            for i in range(lines)
+        ),
+        encoding="utf-8",
+    )
+    return path
+
+
+def test_the_calibration_error_is_told_where_labels_are_given(traced: Path, tmp_path: Path) -> None:
+    plain = export_checkpoint(request(tmp_path / "repository"))
+    assert plain.manifest["verification"]["calibration"] is None
+    report = (plain.directory / "VERIFICATION.md").read_text(encoding="utf-8")
+    assert "No labelled data was given, so the calibration error is not known." in report
+
+    data = labelled(tmp_path / "mine.jsonl")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # golden temperatures are clamped
+        bundle = export_checkpoint(request(tmp_path / "repository", labelled=data))
+    figures = bundle.manifest["verification"]["calibration"]
+    assert (figures["data"], figures["answers"]) == ("mine.jsonl", 12)
+    for name in ("error_before", "error", "right"):
+        assert figures["graph"][name] == pytest.approx(figures["checkpoint"][name], abs=1e-4)
+        assert 0 <= figures["graph"][name] <= 1
+    assert figures["graph"]["error"] != figures["graph"]["error_before"]  # temperatures are not 1
+    report = (bundle.directory / "VERIFICATION.md").read_text(encoding="utf-8")
+    assert "| 12 labelled answers of mine.jsonl" in report
+    assert "No labelled data" not in report
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "cannot be read"), ("", "no labelled answers"), ("[]\n", r"mine\.jsonl:1")],
+)
+def test_labelled_data_that_cannot_be_used_is_told_before_anything_is_made(
+    content: str | None, message: str, tmp_path: Path
+) -> None:
+    data = tmp_path / "mine.jsonl"
+    if content is not None:
+        data.write_text(content)
+    with pytest.raises(InvalidRequestError, match=message):
+        export_checkpoint(request(tmp_path / "repository", labelled=data))
+    assert not (tmp_path / "repository").exists()

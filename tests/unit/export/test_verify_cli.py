@@ -1,14 +1,23 @@
 import json
+import socket
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
 from bundles import write_bundle
 from drut.checkpoint.bundle import Bundle
+from drut.checkpoint.opened import Checkpoint
+from drut.runtimes.base import RuntimeInfo
+from drut.runtimes.opening import RuntimeOptions
+from drut.runtimes.ort import OrtOptions, OrtRuntime
+from drut.runtimes.triton_options import TritonOptions
+from drut.tensors import Batch, Logits
 from drut_export import verify_bundle
 from drut_export.verify_cli import main
 from golden_values import GOLDEN
@@ -167,3 +176,130 @@ def test_wrong_usage_is_exit_code_2() -> None:
     with pytest.raises(SystemExit) as caught:
         main([])
     assert caught.value.code == 2
+
+
+class Server:
+    """Stands for a Triton server: what was asked of `open_runtime`, answered by the real graph."""
+
+    def __init__(self, *, shift: float = 0.0, max_rows: int | None = None) -> None:
+        self.asked: list[tuple[object, ...]] = []
+        self.rows: list[int] = []
+        self.closed = 0
+        self._shift = shift
+        self._max_rows = max_rows
+
+    def __call__(self, runtime: str, checkpoint: Checkpoint, options: RuntimeOptions) -> "Server":
+        assert checkpoint.bundle is not None
+        assert options.server is not None
+        self.asked.append((runtime, checkpoint.bundle.name, options.server))
+        self._graph = OrtRuntime(checkpoint.bundle.graph, OrtOptions(device="cpu", threads=1))
+        return self
+
+    @property
+    def info(self) -> RuntimeInfo:
+        return RuntimeInfo("triton", "cpu", max_rows=self._max_rows)
+
+    def forward(self, batch: Batch) -> Logits:
+        self.rows.append(len(batch))
+        options, actions = self._graph.forward(batch)
+        moved = options + np.float32(self._shift) * np.arange(options.shape[1], dtype=np.float32)
+        return Logits(np.where(batch.marker_mask, moved, options), actions)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_a_server_is_compared_with_the_bundles_own_graph(
+    exported: Callable[[str], Bundle], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server, bundle = Server(), exported("tiny-checkpoint")
+    arguments = [str(bundle.directory), "--url", "http://127.0.0.1:1", "--model", "other"]
+    assert main(arguments, open_server=server) == 0
+    told = capsys.readouterr().out
+    assert "The model on http://127.0.0.1:1 compared with its own graph on this machine" in told
+    assert told.endswith("\npassed\n")
+    expected = TritonOptions("http://127.0.0.1:1", model="other")
+    assert server.asked == [("triton", "tiny-checkpoint", expected)]
+    assert server.closed == 1
+    assert max(server.rows) > 1
+
+
+def test_a_server_is_compared_with_the_checkpoint_where_one_is_given(
+    exported: Callable[[str], Bundle], capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = str(exported("tiny-checkpoint").directory)
+    arguments = [bundle, "--url", "grpc://127.0.0.1:1", "--source", str(TINY), "--json"]
+    assert main(arguments, open_server=Server()) == 0
+    found = json.loads(capsys.readouterr().out)["comparison"]
+    assert 0 < found["max_logit_difference"] < 1e-4  # torch and ONNX Runtime round differently
+
+
+def test_a_server_that_answers_otherwise_fails_and_is_let_go_of(
+    exported: Callable[[str], Bundle], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server, bundle = Server(shift=0.1), str(exported("tiny-checkpoint").directory)
+    assert main([bundle, "--url", "http://127.0.0.1:1"], open_server=server) == 1
+    assert "- logits differ by " in capsys.readouterr().out
+    assert server.closed == 1
+
+
+def test_a_server_gets_no_more_rows_at_once_than_it_takes(
+    exported: Callable[[str], Bundle],
+) -> None:
+    server, bundle = Server(max_rows=2), str(exported("tiny-checkpoint").directory)
+    assert main([bundle, "--url", "http://127.0.0.1:1"], open_server=server) == 0
+    assert max(server.rows) == 2
+
+
+def test_a_server_that_is_not_there_is_one_line(
+    exported: Callable[[str], Bundle], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    arguments = [str(exported("tiny-checkpoint").directory), "--url", f"http://127.0.0.1:{port}"]
+    assert main(arguments) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("drut verify: ")
+    assert str(port) in told
+
+
+def test_the_calibration_is_compared_on_labelled_data(
+    exported: Callable[[str], Bundle], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "mine.jsonl"
+    question = {"type": "noul", "instructions": "Is it?"}
+    lines = [
+        {"state": f"case {i}", "questions": {"q": question}, "answers": {"q": i % 2 == 0}}
+        for i in range(6)
+    ]
+    data.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    bundle = str(exported("tiny-checkpoint").directory)
+    arguments = [bundle, "--url", "http://127.0.0.1:1", "--labelled", str(data)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # golden temperatures are clamped
+        assert main([*arguments, "--json"], open_server=Server()) == 0
+    figures = json.loads(capsys.readouterr().out)["comparison"]["calibration"]
+    assert figures["answers"] == 6
+    assert figures["checkpoint"] == figures["graph"]  # the same graph twice
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "x"], "give its --url as well"),
+        (["--labelled", "x.jsonl"], "needs --source or --url"),
+        (["--url", "http://127.0.0.1:1", "--labelled", "/nowhere.jsonl"], "cannot be read"),
+        (["--url", "ftp://127.0.0.1"], "is not the address of a Triton server"),
+    ],
+)
+def test_what_does_not_fit_together_is_one_line(
+    arguments: list[str],
+    message: str,
+    exported: Callable[[str], Bundle],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([str(exported("tiny-checkpoint").directory), *arguments]) == 1
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1
