@@ -7,8 +7,11 @@ import pytest
 
 import drut
 from conformance.recording import RecordingRuntime
+from drut.batching import PassPolicy
 from drut.checkpoint.bundle import Bundle
 from drut.checkpoint.opened import Checkpoint, open_bundle, open_checkpoint
+from drut.execution.direct import DirectRunner
+from drut.execution.passes import PassRunner
 from drut.runtimes.base import Runtime
 from drut.runtimes.opening import RuntimeOptions, open_runtime
 from exports import CHECKPOINTS, exported
@@ -16,7 +19,7 @@ from golden_values import GOLDEN
 
 __all__ = ["exported"]
 
-RUNTIMES = ("torch", "onnxruntime")
+RUNTIMES = ("torch", "onnxruntime", "openvino")
 
 
 @pytest.fixture(scope="session", params=RUNTIMES)
@@ -30,18 +33,20 @@ def golden_agent(
         recording = RecordingRuntime(runtime)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # golden temperatures are clamped
-            # One pass per chunk, as upstream: its batches are compared.
-            agent = drut.Agent(checkpoint, runtime=recording, max_batch_tokens=1 << 40)
+            agent = drut.Agent(checkpoint, runtime=recording)
+            # One pass per chunk and every row in it, as upstream: its batches are compared.
+            whole = PassRunner(
+                recording, PassPolicy(max_tokens=1 << 40), pad_id=checkpoint.tokenizer.pad_id
+            )
+            agent._pipeline.runner = DirectRunner(whole)
         agents[name] = (agent, recording)
     return agents
 
 
 def _open(kind: str, name: str, exported: Callable[[str], Bundle]) -> tuple[Checkpoint, Runtime]:
-    if kind == "onnxruntime":
+    if kind != "torch":
         checkpoint = open_bundle(exported(name))
-        return checkpoint, open_runtime(
-            "onnxruntime", checkpoint, RuntimeOptions(device="cpu", threads=1)
-        )
+        return checkpoint, open_runtime(kind, checkpoint, RuntimeOptions(device="cpu", threads=1))
     from drut_export.checkpoint_loading import load_model
     from drut_export.torch_reference import TorchRuntime
 

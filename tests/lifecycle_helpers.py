@@ -1,12 +1,15 @@
 """Hooks, spies and agents for the lifecycle tests."""
 
 import asyncio
+import atexit
 import inspect
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from contextvars import copy_context
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,8 @@ import numpy as np
 import pytest
 
 import drut
+from drut.aio import INSIDE_CALL, AsyncAgent
+from drut.hooks.invoke import raise_unchanged
 from drut.runtimes.base import Runtime, RuntimeInfo
 from drut.runtimes.ort import OrtOptions, OrtRuntime
 from drut.tensors import MASKED_LOGIT, Batch, Logits
@@ -234,10 +239,64 @@ def make_onnx_agent(
     return _agent(*onnx_checkpoint(), log, before, agent_class, options)
 
 
-both_agents = pytest.mark.parametrize(
-    "make_agent",
-    [pytest.param(make_fake_agent, id="fake"), pytest.param(make_onnx_agent, id="onnxruntime")],
+class ThroughAsync(drut.Agent):
+    """An agent whose outermost calls are made by a coroutine, through `AsyncAgent`."""
+
+    @wraps(drut.Agent.predict_batch)
+    def predict_batch(self, *args: Any, **options: Any) -> Any:
+        return self._through("predict_batch", super().predict_batch, args, options)
+
+    @wraps(drut.Agent.system_one)
+    def system_one(self, *args: Any, **options: Any) -> Any:
+        return self._through("system_one", super().system_one, args, options)
+
+    predict = system_one
+
+    @wraps(drut.Agent.predict_long)
+    def predict_long(self, *args: Any, **options: Any) -> Any:
+        return self._through("predict_long", super().predict_long, args, options)
+
+    def _through(self, name: str, direct: Callable[..., Any], args: Any, options: Any) -> Any:
+        if INSIDE_CALL.get():
+            return direct(*args, **options)
+
+        async def call() -> Any:
+            return await getattr(AsyncAgent(self), name)(*args, **options)
+
+        context = copy_context()
+        [outcome] = together(1, lambda index: context.run(asyncio.run, call()))
+        if isinstance(outcome, RuntimeError) and isinstance(outcome.__cause__, StopIteration):
+            outcome = outcome.__cause__  # no coroutine can raise it
+        if isinstance(outcome, BaseException):
+            raise_unchanged(outcome)
+        return outcome
+
+
+def make_async_agent(*args: Any, **options: Any) -> drut.Agent:
+    """A fake agent, called by coroutines."""
+    return make_fake_agent(*args, **{"agent_class": ThroughAsync, **options})
+
+
+def make_triton_agent(
+    log: list[str] | None = None,
+    before: Callable[[Batch], object] = lambda batch: None,
+    agent_class: type[drut.Agent] = drut.Agent,
+    **options: Any,
+) -> drut.Agent:
+    """The same with the function on a server of the v2 protocol, over HTTP."""
+    return _agent(tiny(), triton_runtime(), log, before, agent_class, options)
+
+
+BOTH_AGENTS = [
+    pytest.param(make_fake_agent, id="fake"),
+    pytest.param(make_onnx_agent, id="onnxruntime"),
+    pytest.param(make_triton_agent, id="triton"),
+]
+both_agents = pytest.mark.parametrize("make_agent", BOTH_AGENTS)
+every_agent = pytest.mark.parametrize(
+    "make_agent", [*BOTH_AGENTS, pytest.param(make_async_agent, id="coroutine")]
 )
+"""The same, and an agent that coroutines call."""
 
 
 @cache
@@ -245,6 +304,22 @@ def onnx_checkpoint() -> tuple[drut.Checkpoint, Runtime]:
     """The tiny checkpoint and a session with its exported graph, shared by all tests."""
     bundle = export_once(GOLDEN / "tiny-checkpoint", EXPORTS[-1])
     return tiny(), OrtRuntime(bundle.graph, OrtOptions(device="cpu", threads=1))
+
+
+@cache
+def triton_runtime() -> Runtime:
+    """A runtime on a server that lives as long as this process, shared by all tests."""
+    from drut.runtimes.triton import TritonRuntime
+    from drut.runtimes.triton_options import TritonOptions
+    from fake_v2_server import fake_v2_server
+
+    resources = ExitStack()
+    atexit.register(resources.close)
+    server = resources.enter_context(fake_v2_server())
+    server.answer = by_content
+    runtime = TritonRuntime(TritonOptions(server.http, model="tiny"), tiny())
+    resources.callback(runtime.close)
+    return runtime
 
 
 def together(count: int, work: Callable[[int], Any], timeout: float = 30.0) -> list[Any]:

@@ -16,7 +16,7 @@ from drut.errors import TruncationError
 from lifecycle_helpers import NOUL, Hook, cached, make_fake_agent, setting, skipping, together
 
 HOOKS = Path(__file__).parents[1] / "examples" / "hooks"
-SCRIPTS = sorted(HOOKS.glob("*.py"))
+SCRIPTS = [*sorted(HOOKS.glob("*.py")), HOOKS.parent / "async_service.py"]
 
 
 def example(name: str) -> ModuleType:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from drut import errors
 
 if TYPE_CHECKING:
+    from drut.aio import AsyncAgent, AsyncRouter
     from drut.checkpoint.opened import Checkpoint, open_bundle, open_checkpoint
     from drut.deadlines import deadline
     from drut.hooks.context import PredictContext
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = [
     "PRESETS",
     "Agent",
+    "AsyncAgent",
+    "AsyncRouter",
     "BaseHook",
     "Checkpoint",
     "FakeRuntime",
@@ -48,6 +51,8 @@ __all__ = [
 _HOMES = {
     "PRESETS": "drut.presets",
     "Agent": "drut.loading",
+    "AsyncAgent": "drut.aio",
+    "AsyncRouter": "drut.aio",
     "BaseHook": "drut.hooks.protocol",
     "Checkpoint": "drut.checkpoint.opened",
     "FakeRuntime": "drut.runtimes.fake",

@@ -10,12 +10,14 @@ from drut.decoding.calibration import Calibration
 from drut.decoding.gate import Gate, parse_min_confidence
 from drut.encoding.windows import WindowPlan, default_window, merge_windows, plan_windows
 from drut.errors import InvalidRequestError, InvalidTypeError
+from drut.execution.queue import QueueRunner
 from drut.hooks.context import PredictContext
 from drut.hooks.registry import HookOptions, HookOwner, hook_options
 from drut.pipeline import InferenceOptions, Pipeline, whole_number
 from drut.questions import as_mapping, shorten
 from drut.runtimes.base import Runtime
 from drut.schema import MinConfidence, OnTruncation, Prediction, QuestionId, Questions, State
+from drut.streaming import AnswersStreams
 from drut.tensors import Float32
 from drut.usage import total_usage
 
@@ -23,18 +25,25 @@ from drut.usage import total_usage
 # ruff: noqa: PLR0913, PLR0917
 
 
-class DecisionAgent(HookOwner):
+class DecisionAgent(HookOwner, AnswersStreams):
     """Answers typed questions about states with one checkpoint and one runtime.
 
     Safe to call from many threads. `drut.Agent` is this class, opened by name or path.
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, pipeline: Pipeline, hooks: HookOptions, *, concurrent: bool
+        self,
+        checkpoint: Checkpoint,
+        pipeline: Pipeline,
+        hooks: HookOptions,
+        *,
+        concurrent: bool,
+        queue: QueueRunner | None = None,
     ) -> None:
         super().__init__(hooks, concurrent=concurrent)
         self.checkpoint = checkpoint
         self._pipeline = pipeline
+        self._queue = queue
 
     @property
     def model_id(self) -> str:
@@ -50,6 +59,11 @@ class DecisionAgent(HookOwner):
     def runtime(self) -> Runtime:
         """What runs the graph; `agent.runtime.info` says where."""
         return self._pipeline.runtime
+
+    @property
+    def queue(self) -> QueueRunner | None:
+        """What lets concurrent calls share passes; `agent.queue.stats()` counts. None without."""
+        return self._queue
 
     @property
     def device(self) -> str:
@@ -86,6 +100,14 @@ class DecisionAgent(HookOwner):
             "head_max_len": config.head_max_len,
             "option_layout": config.option_layout,
         }
+
+    def statistics(self) -> dict[str, Any]:
+        """What was computed so far, as plain numbers: rows, passes, tokens, padding, the queue.
+
+        `padding` is the share of computed tokens that was not real. `repeated_rows` were equal to
+        another row of their call and cost nothing.
+        """
+        return self._pipeline.runner.statistics()
 
     def predict_batch(
         self,
@@ -267,8 +289,11 @@ class DecisionAgent(HookOwner):
         return self._pipeline.warm_up(shapes)
 
     def close(self) -> None:
-        """Free the runtime's session; later calls raise `RuntimeClosedError`."""
-        self.runtime.close()
+        """Free the runtime's session; later calls, and rows that wait, fail with an error.
+
+        Passes in flight end first. The error is `RuntimeClosedError`.
+        """
+        self._pipeline.runner.close()
 
     def __enter__(self) -> Self:
         return self

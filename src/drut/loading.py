@@ -5,8 +5,10 @@ Everything below it is handed what it needs.
 
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Literal, Self
 
 from drut import settings
 from drut.agent import DecisionAgent
@@ -28,13 +30,19 @@ from drut.errors import (
     CheckpointFormatError,
     CheckpointNotFoundError,
     GraphContractError,
+    InvalidRequestError,
     InvalidTypeError,
 )
+from drut.execution.direct import DirectRunner, DistinctRunner
+from drut.execution.passes import PassRunner
+from drut.execution.policy import policy_for
+from drut.execution.queue import DEFAULT_MAX_QUEUE_ROWS, queued
 from drut.hooks.registry import hook_options
-from drut.pipeline import DEFAULT_MAX_BATCH_TOKENS, Pipeline
+from drut.pipeline import Pipeline, share, whole_number
 from drut.questions import UnknownKeys
 from drut.runtimes.base import Runtime
 from drut.runtimes.opening import RuntimeName, RuntimeOptions, open_runtime
+from drut.runtimes.triton_options import Headers, TlsOptions, TritonOptions, tls_options
 
 # The constructor takes upstream's arguments by upstream's names, more than the usual limit.
 # ruff: noqa: PLR0913
@@ -50,7 +58,17 @@ class Agent(DecisionAgent):
             opened `Checkpoint`.
         device: `auto`, `cpu`, `cuda`, `cuda:N` or `tensorrt`; a named device is a promise. None
             reads `DRUT_DEVICE`.
-        runtime: `onnxruntime`, or any object with the `Runtime` protocol.
+        runtime: `onnxruntime`, `triton`, or any object with the `Runtime` protocol.
+        url: of the Triton server: `grpc://HOST:8001`, `http://HOST:8000`, `grpcs://` or `https://`.
+            None reads `DRUT_TRITON_URL`. Like all of the next six, for `triton` only.
+        headers: sent with every request, or a function that is asked for them before each one.
+        tls: mapping with `ca`, `certificate` and `key`, PEM files, and `insecure`, which trusts any
+            server.
+        server_model: name of the model on the server; None: the bundle's.
+        server_version: version to ask for, or `latest` for whichever the server answers with;
+            None: the bundle's.
+        server_timeout: seconds one forward pass may take where no `drut.deadline` is in force.
+        server_load: load the model on the server where it is not ready, and unload it on closing.
         model_repository: directory searched for the name before the usual ones.
         version: version of the bundle; None: the highest.
         expected_sha256: relative path to SHA-256, checked before anything is parsed.
@@ -67,7 +85,19 @@ class Agent(DecisionAgent):
         providers: execution providers with their options, instead of what `device` implies.
         provider_options: further options per execution provider.
         session_options: ONNX Runtime's session options, or a function that changes ours in place.
-        max_batch_tokens: padded tokens of one forward pass at most; a longer row runs alone.
+        max_batch_tokens: padded tokens of one forward pass at most; a longer row runs alone. None:
+            what suits the device.
+        max_padding: share of a pass's longest row that its shortest may lack, from 0 for equal
+            lengths to 1 for any; None: what suits the device.
+        concurrent_passes: forward passes in flight at the same time, with the queue only; None:
+            what the runtime suggests. Beside `threads=1`, the number of processors gives the most
+            answers a second on a CPU, and a lone one later.
+        memory_limit_mb: MiB that ONNX Runtime may take on a CUDA device; None: any.
+        shrink_memory: give memory that a pass needed back after it; slower.
+        queue: whether concurrent calls share forward passes and take turns; without it every call
+            runs its own passes on its own thread.
+        max_queue_rows: rows that wait for a pass at most; further calls are refused at once with
+            `OverloadedError`.
         neutralise_specials: read the text of special tokens in states as plain text.
         unknown_keys: whether an unknown key of a question is an `error` or is `ignore`d.
 
@@ -90,6 +120,13 @@ class Agent(DecisionAgent):
         device: str | None = None,
         *,
         runtime: RuntimeName | Runtime = "onnxruntime",
+        url: str | None = None,
+        headers: Headers | None = None,
+        tls: TlsOptions | Mapping[str, Any] | None = None,
+        server_model: str | None = None,
+        server_version: int | Literal["latest"] | None = None,
+        server_timeout: float | None = None,
+        server_load: bool = False,
         model_repository: str | Path | None = None,
         version: int | None = None,
         expected_sha256: Mapping[str, str] | None = None,
@@ -106,7 +143,13 @@ class Agent(DecisionAgent):
         providers: Any = None,
         provider_options: Mapping[str, Mapping[str, Any]] | None = None,
         session_options: Any = None,
-        max_batch_tokens: int = DEFAULT_MAX_BATCH_TOKENS,
+        max_batch_tokens: int | None = None,
+        max_padding: float | None = None,
+        concurrent_passes: int | None = None,
+        memory_limit_mb: int | None = None,
+        shrink_memory: bool = False,
+        queue: bool = True,
+        max_queue_rows: int = DEFAULT_MAX_QUEUE_ROWS,
         neutralise_specials: bool = False,
         unknown_keys: UnknownKeys = "error",
     ) -> None:
@@ -132,17 +175,51 @@ class Agent(DecisionAgent):
             providers=providers,
             provider_options=provider_options or {},
             session_options=session_options,
+            memory_limit_mb=memory_limit_mb,
+            shrink_memory=shrink_memory,
+            server=_server(
+                runtime,
+                url,
+                headers=headers,
+                tls=tls,
+                model=server_model,
+                version=server_version,
+                timeout=server_timeout,
+                load=server_load or None,
+            ),
         )
         opened = open_runtime(runtime, checkpoint, wanted)
-        pipeline = Pipeline(
-            checkpoint,
-            opened,
-            temperatures,
-            neutralise_specials=neutralise_specials,
-            unknown_keys=unknown_keys,
-            max_batch_tokens=max_batch_tokens,
-        )
-        super().__init__(checkpoint, pipeline, installed, concurrent=hooks_concurrent)
+        with ExitStack() as undo:
+            if isinstance(runtime, str):  # one that was handed in is its owner's to close
+                undo.callback(opened.close)
+            policy = policy_for(
+                opened.info,
+                max_tokens=_at_least_one("max_batch_tokens", max_batch_tokens),
+                max_padding=None if max_padding is None else share("max_padding", max_padding),
+                max_positions=checkpoint.bundle.max_positions if checkpoint.bundle else None,
+                concurrent_passes=_at_least_one("concurrent_passes", concurrent_passes),
+            )
+            if not queue:
+                policy = replace(policy, spread=1)  # nothing would run its passes side by side
+            passes = PassRunner(opened, policy, pad_id=checkpoint.tokenizer.pad_id)
+            limit = whole_number("max_queue_rows", max_queue_rows, least=1)
+            line = queued(passes, limit) if queue else None
+            pipeline = Pipeline(
+                checkpoint,
+                opened,
+                temperatures,
+                neutralise_specials=neutralise_specials,
+                unknown_keys=unknown_keys,
+                runner=DistinctRunner(line or DirectRunner(passes)),
+            )
+            super().__init__(
+                checkpoint,
+                pipeline,
+                installed,
+                concurrent=hooks_concurrent,
+                queue=line,
+            )
+            undo.pop_all()
 
     def __reduce__(self) -> tuple[Any, ...]:
         args, options = self._opened_with
@@ -160,6 +237,26 @@ def load(
     >>> agent.predict("The app crashes", {"urgent": {"type": "noul", "instructions": "Urgent?"}})
     """
     return Agent(model_id_or_path, device, **options)
+
+
+def _server(runtime: object, url: str | None, **options: Any) -> TritonOptions | None:
+    """What is said about a Triton server; None where nothing is."""
+    if url is None and runtime == "triton":
+        url = settings.default_triton_url()
+    given = {name: value for name, value in options.items() if value is not None}
+    if url is None:
+        if given:
+            names = ", ".join(f"server_{n}" if n in _OF_SERVER else n for n in given)
+            raise InvalidRequestError(f"{names} has no meaning without runtime='triton' and url")
+        return None
+    return TritonOptions(url, **{**given, "tls": tls_options(options["tls"])})
+
+
+_OF_SERVER: Final = ("model", "version", "timeout", "load")
+
+
+def _at_least_one(name: str, value: object) -> int | None:
+    return None if value is None else whole_number(name, value, least=1)
 
 
 def _reopen(kind: type[Agent], args: tuple[Any, ...], options: dict[str, Any]) -> Agent:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from drut.batching import collate, made_up, plan_batches
+from drut.batching import made_up
 from drut.checkpoint.opened import Checkpoint
 from drut.decoding.answers import (
     decode_answers,
@@ -18,25 +18,23 @@ from drut.decoding.answers import (
     prediction,
 )
 from drut.decoding.calibration import Calibration
+from drut.encoding.memory import QuestionMemory
 from drut.encoding.sequence import Encoder, Head, TokenBudget
-from drut.errors import (
-    ForwardError,
-    InvalidRequestError,
-    InvalidTypeError,
-    TruncationError,
-)
-from drut.questions import Question, UnknownKeys, as_mapping, parse_questions, shorten
+from drut.errors import InvalidRequestError, InvalidTypeError, TruncationError
+from drut.execution.base import RowRunner
+from drut.execution.direct import DirectRunner, DistinctRunner
+from drut.execution.passes import PassRunner
+from drut.execution.policy import policy_for
+from drut.questions import Question, UnknownKeys, as_mapping, shorten
 from drut.runtimes.base import Runtime
 from drut.schema import Answer, OnTruncation, Prediction, QuestionId, State
-from drut.tensors import Bool, EncodedRow, Float32, Logits
+from drut.tensors import EncodedRow, Float32
 
 WINDOW_STATES: Final = 1024
 """States encoded at a time where the caller sets no batch size, so that memory stays bounded."""
 
 SORT_WINDOW: Final = 8
 """Batches that `sort_by_length` looks at together."""
-
-DEFAULT_MAX_BATCH_TOKENS: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +58,6 @@ class _Asked:
     budget: TokenBudget
 
 
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    """What one forward pass gave."""
-
-    questions: list[Question]  # of each row
-    logits: Logits
-    marker_mask: Bool  # [rows, options]
-
-
 class Pipeline:
     """Answers checked states and questions with one checkpoint. Knows nothing of hooks."""
 
@@ -80,7 +69,7 @@ class Pipeline:
         *,
         neutralise_specials: bool = False,
         unknown_keys: UnknownKeys = "error",
-        max_batch_tokens: int = DEFAULT_MAX_BATCH_TOKENS,
+        runner: RowRunner | None = None,
     ) -> None:
         self.runtime = runtime
         self.calibration = calibration
@@ -92,13 +81,13 @@ class Pipeline:
             raise InvalidRequestError(
                 f"unknown_keys must be 'error' or 'ignore', got {shorten(unknown_keys)}"
             )
-        self._unknown_keys: UnknownKeys = unknown_keys
-        self._max_batch_tokens = whole_number("max_batch_tokens", max_batch_tokens, least=1)
+        self.runner: RowRunner = runner or self._direct()
         self.encoder = Encoder(
             checkpoint.tokenizer,
             parallel=checkpoint.config.parallel,
             neutralise_specials=neutralise_specials,
         )
+        self._memory = QuestionMemory(self.encoder, unknown_keys=unknown_keys)
 
     def answer(
         self, states: object, questions: object, options: InferenceOptions
@@ -115,7 +104,12 @@ class Pipeline:
         results: list[Prediction | None] = [None] * len(listed)
         for indices, rows in self._chunks(listed, prepared, options):
             _report_truncation(indices, rows, prepared.questions, options.on_truncation)
-            answers = self._forward(rows, prepared.questions, options.lang)
+            answers = decode_answers(
+                self.runner.run(rows),
+                prepared.questions * len(indices),
+                self.calibration,
+                options.lang,
+            )
             for place, index in enumerate(indices):
                 results[index] = _assemble(prepared.questions, rows, answers, place)
         return [result for result in results if result is not None]
@@ -135,18 +129,18 @@ class Pipeline:
             for question in prepared.questions
         }
         for indices, rows in self._chunks(listed, prepared, options) if found else ():
-            for places in self._plan(rows):
-                made = self._pass(places, rows, prepared.questions)
-                values = logits_by_option(made.logits, made.marker_mask, made.questions)
-                for question, place, value in zip(made.questions, places, values, strict=True):
-                    found[question.id][indices[place // len(prepared.questions)]] = value
+            each = prepared.questions * len(indices)
+            values = logits_by_option(self.runner.run(rows), each)
+            for place, (question, value) in enumerate(zip(each, values, strict=True)):
+                found[question.id][indices[place // len(prepared.questions)]] = value
         return found
 
     def prepare(self, questions: Mapping[Any, Any], options: InferenceOptions) -> _Asked:
         """Check questions and budget, and encode everything that no state changes."""
-        parsed = parse_questions(questions, unknown_keys=self._unknown_keys)
+        asked = self._memory.recall(questions)
         budget = self.budget(options)
-        return _Asked(parsed, self.encoder.encode_heads(parsed, budget), budget)
+        heads = self._memory.heads(asked, budget)
+        return _Asked([each.question for each in asked], heads, budget)
 
     def budget(self, options: InferenceOptions) -> TokenBudget:
         """Token budget of a call: its own, or the checkpoint's."""
@@ -199,33 +193,10 @@ class Pipeline:
             for question, head in zip(asked.questions, asked.heads, strict=True)
         ]
 
-    def _forward(
-        self, rows: Sequence[EncodedRow], questions: Sequence[Question], language: str | None
-    ) -> list[Answer]:
-        """Run rows in as many passes as the token budget asks for; answers in row order."""
-        answers: list[Answer | None] = [None] * len(rows)
-        for places in self._plan(rows):
-            made = self._pass(places, rows, questions)
-            decoded = decode_answers(
-                made.logits, made.marker_mask, made.questions, self.calibration, language
-            )
-            for place, answer in zip(places, decoded, strict=True):
-                answers[place] = answer
-        return [answer for answer in answers if answer is not None]
-
-    def _plan(self, rows: Sequence[EncodedRow]) -> Iterator[list[int]]:
-        """Indices of the rows of each forward pass."""
-        return plan_batches([len(row.ids) for row in rows], max_tokens=self._max_batch_tokens)
-
-    def _pass(
-        self, indices: Sequence[int], rows: Sequence[EncodedRow], questions: Sequence[Question]
-    ) -> "_Pass":
-        """Make one forward pass over some of the rows, which come state by state."""
-        batch = collate([rows[index] for index in indices], pad_id=self._pad_id)
-        logits = self.runtime.forward(batch)
-        _require_rows(logits, len(indices), batch.marker_mask.shape[1])
-        asked = [questions[index % len(questions)] for index in indices]
-        return _Pass(asked, logits, batch.marker_mask)
+    def _direct(self) -> RowRunner:
+        """What runs rows where nobody has chosen: this thread, one pass after the other."""
+        policy = policy_for(self.runtime.info, max_positions=self._max_positions)
+        return DistinctRunner(DirectRunner(PassRunner(self.runtime, policy, pad_id=self._pad_id)))
 
 
 def as_states(states: object) -> list[State]:
@@ -261,6 +232,17 @@ def whole_number(name: str, value: object, *, least: int) -> int:
     return value
 
 
+def share(name: str, value: object) -> float:
+    """Check that an argument is a number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidTypeError(
+            f"{name} must be a number, got {type(value).__name__!r}: {shorten(value)}"
+        )
+    if not 0.0 <= value <= 1.0:
+        raise InvalidRequestError(f"{name} must be between 0 and 1, got {value}")
+    return float(value)
+
+
 def _tokens(name: str, value: object, default: int) -> int:
     # Too small a budget is not refused here: the message about lost options says more.
     return default if value is None else whole_number(name, value, least=-(1 << 62))
@@ -288,14 +270,6 @@ def _assemble(
         (question.id, answers[row], rows[row].usage)
         for row, question in zip(count(first), questions, strict=False)
     )
-
-
-def _require_rows(logits: Logits, rows: int, options: int) -> None:
-    if logits.options.shape != (rows, options) or len(logits.actions) != rows:
-        raise ForwardError(
-            f"the runtime answered {logits.options.shape} logits and {len(logits.actions)} act "
-            f"rows to a batch of {rows} rows with {options} options"
-        )
 
 
 def _report_truncation(

@@ -28,13 +28,17 @@ from drut.routing.building import (
     digests_by_name,
     revisions_by_name,
     stripped,
+    with_runtime,
 )
 from drut.routing.catalog import MULTILINGUAL, Catalog
 from drut.routing.decision import RouteDecision, as_decision, explained
 from drut.routing.keeper import CheckpointKeeper
 from drut.routing.policy import RoutingPolicy
 from drut.routing.requests import RouteRequest, answerable, read_requests
+from drut.runtimes.opening import RuntimeName
+from drut.runtimes.triton_options import Headers, TlsOptions
 from drut.schema import MinConfidence, OnTruncation, Prediction, Questions, State
+from drut.streaming import AnswersStreams
 
 # The public methods take upstream's arguments by upstream's names, more than the usual limit.
 # ruff: noqa: PLR0913, PLR0917
@@ -42,7 +46,7 @@ from drut.schema import MinConfidence, OnTruncation, Prediction, Questions, Stat
 _Answer = Callable[[PredictContext, Routed, Any, AnswerOptions], None]
 
 
-class Router(CheckpointKeeper):
+class Router(CheckpointKeeper, AnswersStreams):
     """Answers every request with the checkpoint that suits it.
 
     Checkpoints are loaded at first use. Safe to call from many threads.
@@ -69,6 +73,11 @@ class Router(CheckpointKeeper):
         hooks_raise: whether a hook's error stops a call; False turns it into a warning.
         hooks_concurrent: whether hooks of different threads may overlap.
         hooks_timeout: seconds a hook may take.
+        runtime: of every agent: `onnxruntime` or `triton`; None leaves it to `agent_kwargs`.
+        url: of the Triton server. A model that is not ready there is loaded, and unloaded when it
+            is evicted, where the server's model control allows it.
+        headers: sent to that server, as for `drut.Agent`.
+        tls: how that server is trusted, as for `drut.Agent`.
         agent_kwargs: further arguments of every `drut.Agent` that is built.
         sha256_digests: checkpoint name to relative path to SHA-256, checked before a bundle is
             read; wins over `expected_sha256` in `agent_kwargs`.
@@ -100,6 +109,10 @@ class Router(CheckpointKeeper):
         hooks_raise: bool = True,
         hooks_concurrent: bool = True,
         hooks_timeout: float | None = None,
+        runtime: RuntimeName | None = None,
+        url: str | None = None,
+        headers: Headers | None = None,
+        tls: TlsOptions | Mapping[str, Any] | None = None,
         agent_kwargs: Mapping[str, Any] | None = None,
         sha256_digests: Mapping[str, Mapping[str, str]] | None = None,
         model_repository: str | Path | None = None,
@@ -114,11 +127,16 @@ class Router(CheckpointKeeper):
             model_repository,
             stripped(revision),
             revisions_by_name(revisions, catalog.resolve),
-            check_agent_kwargs(agent_kwargs, loading.Agent),
+            with_runtime(
+                check_agent_kwargs(agent_kwargs, loading.Agent),
+                {"runtime": runtime, "url": url, "headers": headers, "tls": tls},
+            ),
             digests_by_name(sha256_digests, catalog.resolve),
         )
-        if factory is not None and agent_kwargs:
-            raise InvalidRequestError("agent_kwargs has no effect beside factory; leave one out")
+        if factory is not None and build_settings.agent_kwargs:
+            raise InvalidRequestError(
+                "agent_kwargs and runtime have no effect beside factory; leave them out"
+            )
         super().__init__(
             installed,
             RoutingPolicy(catalog, catalog.resolve(default), auto_task_detection, lang_guess),
@@ -374,13 +392,8 @@ class Router(CheckpointKeeper):
 
 
 def _bundles(catalog: Catalog, build_settings: BuildSettings) -> BundleBuilder:
-    return BundleBuilder(
-        catalog,
-        build_settings,
-        loading.Agent,
-        settings.model_repositories,
-        settings.default_revision,
-    )
+    places, revision = settings.model_repositories, settings.default_revision
+    return BundleBuilder(catalog, build_settings, loading.Agent, places, revision)
 
 
 def _truncation(wanted: OnTruncation) -> dict[str, Any]:

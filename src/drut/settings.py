@@ -5,6 +5,7 @@
 | `DRUT_MODEL_REPOSITORY` | directories with exported bundles, separated like `PATH` |
 | `DRUT_DEVICE` | device used where none is named: `auto`, `cpu`, `cuda`, `cuda:N`, `tensorrt` |
 | `DRUT_THREADS` | threads of one forward pass on the CPU |
+| `DRUT_TRITON_URL` | address of the Triton server, where the runtime is `triton` |
 | `DRUT_REVISION` | hub revision used where none is named |
 | `DRUT_SHA256_DIGESTS` | JSON object `{relative path: sha256}`, checked before anything is read |
 
@@ -82,6 +83,11 @@ def default_threads() -> int | None:
     if not text.isdecimal() or int(text) < 1:
         raise InvalidRequestError(f"DRUT_THREADS must be a positive whole number, got {text!r}")
     return int(text)
+
+
+def default_triton_url() -> str | None:
+    """`DRUT_TRITON_URL`, or None."""
+    return os.environ.get("DRUT_TRITON_URL", "").strip() or None
 
 
 def default_revision() -> str | None:

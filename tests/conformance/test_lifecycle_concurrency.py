@@ -18,8 +18,8 @@ from lifecycle_helpers import (
     Action,
     Hook,
     Mode,
-    both_agents,
     cached,
+    every_agent,
     every_mode,
     noting,
     raising,
@@ -29,7 +29,7 @@ from lifecycle_helpers import (
 )
 
 MakeAgent = Callable[..., drut.Agent]
-pytestmark = both_agents
+pytestmark = every_agent
 
 
 class Crowd:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 import drut
-from lifecycle_helpers import NOUL, Hook, both_agents, noting
+from lifecycle_helpers import NOUL, Hook, every_agent, noting
 
 MakeAgent = Callable[..., drut.Agent]
-pytestmark = both_agents
+pytestmark = every_agent
 
 EMPTY = {
     "model": "laya-rl-agent",

@@ -110,7 +110,7 @@ def test_X5_an_async_hook_inside_a_running_loop_may_call_back(
     async def start(ctx: drut.PredictContext) -> None:
         if len(ctx.states) < 4:
             await asyncio.sleep(0)
-            ctx.agent.predict_batch(["a"] * (len(ctx.states) + 1), NOUL)
+            ctx.agent.predict_batch(list("abcd"[: len(ctx.states) + 1]), NOUL)
             await asyncio.sleep(0)
 
     agent = make_agent(log, hooks=AsyncHook(log, start=start), hooks_concurrent=concurrent)
@@ -169,7 +169,7 @@ def test_X6_a_context_variable_set_in_start_is_there_in_end_and_can_be_reset(
 ) -> None:
     span = AsyncSpan() if mode.hook is AsyncHook else Span()
     agent = make_agent(
-        before=failing(MemoryError()) if fails else lambda batch: None,
+        before=failing(BufferError()) if fails else lambda batch: None,
         hooks=span,
         hooks_concurrent=concurrent,
         **mode.options,
@@ -180,7 +180,7 @@ def test_X6_a_context_variable_set_in_start_is_there_in_end_and_can_be_reset(
         SPAN.set("caller")
         try:
             agent.predict("a", NOUL)
-        except MemoryError:
+        except BufferError:
             assert fails
         found.append(SPAN.get())
 
@@ -229,7 +229,7 @@ def test_X7_an_interrupt_of_a_hook_wins_over_the_calls_error(
     make_agent: MakeAgent, mode: Mode, interrupt: BaseException, hooks_raise: bool, event: str
 ) -> None:
     log: list[str] = []
-    failure = MemoryError("forward")
+    failure = BufferError("forward")
     hooks = [mode.hook(log, "A", **{event: raising(interrupt)}), mode.hook(log, "B")]
     agent = make_agent(
         before=failing(failure), hooks=hooks, hooks_raise=hooks_raise, **mode.options
@@ -420,7 +420,7 @@ def raise_with_cause(ctx: drut.PredictContext) -> None:
 def test_an_error_of_a_hook_is_linked_without_a_circle(
     make_agent: MakeAgent, mode: Mode, mistake: Callable[[Any], None], event: str
 ) -> None:
-    earlier, failure = LookupError("earlier"), MemoryError("forward")
+    earlier, failure = LookupError("earlier"), BufferError("forward")
 
     def before(batch: Batch) -> None:
         try:
@@ -430,44 +430,44 @@ def test_an_error_of_a_hook_is_linked_without_a_circle(
 
     agent = make_agent(before=before, hooks=mode.hook([], **{event: mistake}), **mode.options)
     for _ in range(2):
-        with pytest.raises(MemoryError) as caught:
+        with pytest.raises(BufferError) as caught:
             mode.run(lambda: agent.predict("a", NOUL))
         assert caught.value is failure
         assert_no_circle(failure)
         types = [type(exc) for exc in context_chain(failure)]
         if mistake is raise_error_again:
-            assert types == [MemoryError, LookupError]
+            assert types == [BufferError, LookupError]
         elif mistake is raise_from_error:
-            assert types == [MemoryError, LookupError]
+            assert types == [BufferError, LookupError]
             assert failure.__notes__[-1] == "a hook failed too: OwnMistake: from"
         else:
-            assert types[:2] == [MemoryError, OwnMistake]
+            assert types[:2] == [BufferError, OwnMistake]
             assert types[-1] is LookupError
         if mistake is raise_while_handling and mode.hook is Hook:
             assert ZeroDivisionError in types
 
 
 def test_one_exception_object_raised_in_every_call_makes_no_circle(make_agent: MakeAgent) -> None:
-    failure, mistake = MemoryError("forward"), OwnMistake("always the same")
+    failure, mistake = BufferError("forward"), OwnMistake("always the same")
     hooks = [Hook([], error=raising(mistake), end=raising(mistake)), Hook([], end=raising(mistake))]
     agent = make_agent(before=failing(failure), hooks=hooks)
     for _ in range(3):
-        with pytest.raises(MemoryError):
+        with pytest.raises(BufferError):
             agent.predict("a", NOUL)
         assert context_chain(failure) == [failure, mistake]
 
 
 def test_a_failing_call_inside_an_error_hook_makes_no_circle(make_agent: MakeAgent) -> None:
-    failure = MemoryError("forward")
+    failure = BufferError("forward")
     agent = make_agent(before=failing(failure))
 
     def again(ctx: drut.PredictContext) -> None:
         agent.predict("inner", NOUL, hooks=Hook([], end=raising(OwnMistake("inner"))))
 
-    with pytest.raises(MemoryError) as caught:
+    with pytest.raises(BufferError) as caught:
         agent.predict("outer", NOUL, hooks=Hook([], error=again))
     assert caught.value is failure
-    assert [type(exc) for exc in context_chain(failure)] == [MemoryError, OwnMistake]
+    assert [type(exc) for exc in context_chain(failure)] == [BufferError, OwnMistake]
 
 
 @every_mode

@@ -12,7 +12,7 @@ from golden_values import golden_cases, restore
 from lifecycle_helpers import (
     NOUL,
     Action,
-    both_agents,
+    every_agent,
     make_onnx_agent,
     nothing,
     raising,
@@ -171,7 +171,7 @@ def without_values(result: Any) -> Any:
     }
 
 
-@both_agents
+@every_agent
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_events_warnings_and_outcome_are_those_of_the_golden_trace(
     make_agent: MakeAgent, case: dict[str, Any]

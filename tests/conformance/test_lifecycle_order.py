@@ -6,10 +6,10 @@ import pytest
 
 import drut
 from drut.tensors import Batch
-from lifecycle_helpers import NOUL, Hook, both_agents, noting, raising
+from lifecycle_helpers import NOUL, Hook, every_agent, noting, raising
 
 MakeAgent = Callable[..., drut.Agent]
-pytestmark = both_agents
+pytestmark = every_agent
 BODY = ["tokenise", "forward 1"]
 
 

@@ -15,9 +15,9 @@ from lifecycle_helpers import (
     NOUL,
     Action,
     Hook,
-    both_agents,
     cached,
     context_chain,
+    every_agent,
     nothing,
     noting,
     raising,
@@ -26,7 +26,7 @@ from lifecycle_helpers import (
     yes,
 )
 
-pytestmark = both_agents
+pytestmark = every_agent
 MakeAgent = Callable[..., drut.Agent]
 
 INFERENCE = ["tokenise", "forward 1"]
@@ -188,7 +188,7 @@ def test_L011_L012_a_start_hook_sets_the_token_budget(
     make_agent: MakeAgent, field: str, value: int, rows: int
 ) -> None:
     lengths: list[int] = []
-    agent = make_agent(before=lambda batch: lengths.append(batch.input_ids.shape[1]))
+    agent = make_agent(before=lambda batch: lengths.append(int(batch.attention_mask.sum(1).max())))
     hook = Hook([], start=setting(**{field: value}))
     state = "the customer was billed twice in march and nobody answered"
     hooked = agent.predict_batch([state], NOUL, hooks=hook)
@@ -202,7 +202,7 @@ def test_L011_L012_a_start_hook_sets_the_token_budget(
 def test_L011_a_start_hook_overrides_the_budget_of_the_call(make_agent: MakeAgent) -> None:
     seen: list[Any] = []
     lengths: list[int] = []
-    agent = make_agent(before=lambda batch: lengths.append(batch.input_ids.shape[1]))
+    agent = make_agent(before=lambda batch: lengths.append(int(batch.attention_mask.sum(1).max())))
     look = Hook([], "A", start=noting(seen, "max_len", "head_max_len"))
     change = Hook([], "B", start=setting(max_len=34, head_max_len=None))
     agent.predict_batch(["a b c d e f g"], NOUL, hooks=[look, change], max_len=200, head_max_len=90)
@@ -449,10 +449,10 @@ def test_L025_all_error_hooks_run_before_the_first_end_hook(make_agent: MakeAgen
 def test_L026_a_raising_hook_never_masks_the_failure_but_is_linked(
     make_agent: MakeAgent, event: str
 ) -> None:
-    failure, mistake = MemoryError("forward"), ZeroDivisionError("a hook's mistake")
+    failure, mistake = BufferError("forward"), ZeroDivisionError("a hook's mistake")
     actions = {event: raising(mistake)}
     agent = make_agent(before=failing(failure), hooks=Hook([], **actions))
-    with pytest.raises(MemoryError) as caught:
+    with pytest.raises(BufferError) as caught:
         agent.predict_batch(["a"], NOUL)
     assert caught.value is failure
     assert context_chain(failure) == [failure, mistake]

@@ -10,9 +10,9 @@ from drut.tensors import Batch
 from lifecycle_helpers import (
     NOUL,
     Hook,
-    both_agents,
     cached,
     context_chain,
+    every_agent,
     noting,
     raising,
     setting,
@@ -20,7 +20,7 @@ from lifecycle_helpers import (
 )
 
 MakeAgent = Callable[..., drut.Agent]
-pytestmark = [both_agents, pytest.mark.parametrize("method", ["system_one", "predict"])]
+pytestmark = [every_agent, pytest.mark.parametrize("method", ["system_one", "predict"])]
 
 STATES = [
     "the customer was billed twice",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drut.batching import collate, plan_batches
+from drut.batching import PassPolicy, collate, plan_batches
 from drut.schema import QuestionUsage
 from drut.tensors import EncodedRow
 from property_settings import examples
@@ -46,7 +46,7 @@ def row(
 @given(lengths_and_budget)
 def test_every_row_is_in_exactly_one_group(case: tuple[list[int], int]):
     lengths, budget = case
-    groups = list(plan_batches(lengths, max_tokens=budget))
+    groups = list(plan_batches(lengths, PassPolicy(max_tokens=budget)))
     assert sorted(index for group in groups for index in group) == list(range(len(lengths)))
     assert all(groups)
 
@@ -55,7 +55,7 @@ def test_every_row_is_in_exactly_one_group(case: tuple[list[int], int]):
 @given(lengths_and_budget)
 def test_a_group_fits_the_budget_or_is_a_single_long_row(case: tuple[list[int], int]):
     lengths, budget = case
-    for group in plan_batches(lengths, max_tokens=budget):
+    for group in plan_batches(lengths, PassPolicy(max_tokens=budget)):
         padded = len(group) * max(lengths[index] for index in group)
         assert padded <= budget or len(group) == 1
 
@@ -64,7 +64,7 @@ def test_a_group_fits_the_budget_or_is_a_single_long_row(case: tuple[list[int], 
 @given(lengths_and_budget)
 def test_no_group_could_have_taken_the_next_row(case: tuple[list[int], int]):
     lengths, budget = case
-    groups = list(plan_batches(lengths, max_tokens=budget))
+    groups = list(plan_batches(lengths, PassPolicy(max_tokens=budget)))
     for group, after in pairwise(groups):
         shortest = min(lengths[index] for index in after)
         assert max(lengths[index] for index in group) <= shortest
@@ -75,23 +75,77 @@ def test_no_group_could_have_taken_the_next_row(case: tuple[list[int], int]):
 @given(lengths_and_budget)
 def test_rows_of_a_group_keep_their_order(case: tuple[list[int], int]):
     lengths, budget = case
-    for group in plan_batches(lengths, max_tokens=budget):
+    for group in plan_batches(lengths, PassPolicy(max_tokens=budget)):
         assert group == sorted(group)
 
 
 def test_the_plan_is_the_one_expected():
-    assert list(plan_batches([4, 1, 2, 9, 1], max_tokens=6)) == [[1, 2, 4], [0], [3]]
-    assert list(plan_batches([], max_tokens=6)) == []
-    assert list(plan_batches([5, 5, 5], max_tokens=15)) == [[0, 1, 2]]
-    assert list(plan_batches([5, 5, 5], max_tokens=14)) == [[0, 1], [2]]
-    assert list(plan_batches([500, 500], max_tokens=1)) == [[0], [1]]
+    assert list(plan_batches([4, 1, 2, 9, 1], PassPolicy(max_tokens=6))) == [[1, 2, 4], [0], [3]]
+    assert list(plan_batches([], PassPolicy(max_tokens=6))) == []
+    assert list(plan_batches([5, 5, 5], PassPolicy(max_tokens=15))) == [[0, 1, 2]]
+    assert list(plan_batches([5, 5, 5], PassPolicy(max_tokens=14))) == [[0, 1], [2]]
+    assert list(plan_batches([500, 500], PassPolicy(max_tokens=1))) == [[0], [1]]
 
 
 def test_one_giant_state_does_not_inflate_many_small_ones():
     lengths = [10] * 20_000 + [5000]
-    groups = list(plan_batches(lengths, max_tokens=8192))
+    groups = list(plan_batches(lengths, PassPolicy(max_tokens=8192)))
     padded = sum(len(group) * max(lengths[index] for index in group) for group in groups)
     assert padded == sum(lengths)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> tuple[list[int], PassPolicy]:
+    policy = PassPolicy(
+        max_tokens=draw(st.integers(1, 400)),
+        max_rows=draw(st.one_of(st.none(), st.integers(1, 6))),
+        max_padding=draw(st.sampled_from([0.0, 0.1, 0.5, 1.0])),
+        bucket_tokens=draw(st.booleans()),
+        bucket_rows=draw(st.booleans()),
+        spread=draw(st.integers(1, 4)),
+    )
+    return draw(st.lists(st.integers(1, 60), max_size=40)), policy
+
+
+@examples(100)
+@given(plans())
+def test_every_limit_holds_for_every_pass_and_no_row_is_lost(case: tuple[list[int], PassPolicy]):
+    lengths, policy = case
+    groups = list(plan_batches(lengths, policy))
+    assert sorted(index for group in groups for index in group) == list(range(len(lengths)))
+    for group in groups:
+        longest = max(lengths[index] for index in group)
+        padding = sum(longest - lengths[index] for index in group) / (longest * len(group))
+        assert padding <= policy.max_padding
+        if len(group) > 1:
+            area = policy.rows_of(len(group)) * policy.tokens_of(longest)
+            assert area <= policy.max_tokens
+            assert policy.max_rows is None or len(group) <= policy.max_rows
+
+
+@examples(40)
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=40))
+def test_where_neighbours_change_an_answer_every_row_runs_alone(lengths: list[int]):
+    groups = list(plan_batches(lengths, PassPolicy(max_rows=1)))
+    assert sorted(groups) == [[index] for index in range(len(lengths))]
+
+
+@examples(60)
+@given(st.integers(1, 30), st.integers(1, 4), st.integers(1, 60))
+def test_a_call_is_spread_over_the_workers_as_evenly_as_rows_allow(
+    rows: int, workers: int, length: int
+):
+    sizes = [len(group) for group in plan_batches([length] * rows, PassPolicy(spread=workers))]
+    assert max(sizes) == -(-rows // workers)
+    assert len(sizes) <= workers
+
+
+@examples(40)
+@given(plans())
+def test_spreading_takes_no_row_past_the_budget(case: tuple[list[int], PassPolicy]):
+    lengths, policy = case
+    for group in plan_batches(lengths, policy):
+        assert len(group) == 1 or sum(lengths[at] for at in group) <= policy.max_tokens
 
 
 _rows = st.lists(

@@ -315,6 +315,34 @@ def test_session_options_and_providers_reach_the_runtime(repository: Path):
     assert agent.runtime.info.details["providers"] == ["CPUExecutionProvider"]
 
 
+def passes_of(agent: Agent, count: int) -> int:
+    """Forward passes that so many states of one length take."""
+    before = agent.statistics()["passes"]
+    agent.predict_batch([f"state {index % 10} {index // 10}" for index in range(count)], NOUL)
+    return int(agent.statistics()["passes"]) - before
+
+
+def test_the_arguments_about_passes_reach_the_plan(repository: Path):
+    write_bundle(repository)
+
+    def opened(**options: Any) -> Agent:
+        return load("tiny", device="cpu", model_repository=repository, **options)
+
+    assert passes_of(opened(threads=1), 12) == 1
+    assert passes_of(opened(threads=1, max_batch_tokens=1), 12) == 12
+    assert passes_of(opened(threads=1, concurrent_passes=3), 12) == 3
+    assert passes_of(opened(threads=1, concurrent_passes=3, queue=False), 12) == 1
+
+
+def test_memory_options_reach_onnx_runtime(repository: Path):
+    write_bundle(repository)
+    shrinking = load("tiny", device="cpu", model_repository=repository, shrink_memory=True)
+    plain_one = load("tiny", device="cpu", model_repository=repository)
+    assert shrinking.predict("x", NOUL) == plain_one.predict("x", NOUL)
+    with pytest.raises(InvalidRequestError, match="memory_limit_mb bounds"):
+        load("tiny", device="cpu", model_repository=repository, memory_limit_mb=100)
+
+
 def test_calibration_arguments_reach_the_agent(tmp_path: Path):
     path = tmp_path / "calibration.json"
     path.write_text('{"temperature": [1.0, 1.0, 4.0]}', encoding="utf-8")
@@ -360,6 +388,11 @@ def test_temperatures_out_of_range_are_told_when_the_checkpoint_is_opened():
     [
         ({"max_batch_tokens": 0}, InvalidRequestError),
         ({"max_batch_tokens": True}, InvalidTypeError),
+        ({"max_batch_tokens": 1.5}, InvalidTypeError),
+        ({"concurrent_passes": 0}, InvalidRequestError),
+        ({"concurrent_passes": "2"}, InvalidTypeError),
+        ({"max_padding": 1.5}, InvalidRequestError),
+        ({"max_padding": "half"}, InvalidTypeError),
         ({"unknown_keys": "warn"}, InvalidRequestError),
         ({"hooks_timeout": -1}, InvalidRequestError),
         ({"hooks": ["no hook"]}, InvalidHookError),

@@ -24,6 +24,8 @@ NEEDED_FILES: Final = (CONFIG_NAME, WEIGHTS_NAME, f"{TOKENIZER_DIR}/*", f"{ENCOD
 """What a download asks for, relative to the subfolder: nothing else of the repository."""
 
 LICENSE_FILES: Final = ("LICENSE*", "NOTICE*")
+MODEL_CARD: Final = "README.md"
+"""Fetched as well, since its front matter says under which licence the weights are."""
 
 REVIEWED_REVISIONS: Final = {
     "convaiinnovations/laya": "55cf4c4ebb4ebe31b2550e8bdf3bd21b99753851",
@@ -177,7 +179,7 @@ def _download(
     )
 
     prefix = f"{glob.escape(subfolder.strip('/'))}/" if subfolder else ""
-    patterns = [*(prefix + pattern for pattern in NEEDED_FILES), *LICENSE_FILES]
+    patterns = [*(prefix + pattern for pattern in NEEDED_FILES), *LICENSE_FILES, MODEL_CARD]
     display = "/".join(filter(None, (repository, subfolder)))
     try:
         snapshot = download_snapshot(repository, revision, token or None, patterns)

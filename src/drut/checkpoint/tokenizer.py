@@ -14,7 +14,7 @@ from drut.errors import CheckpointFormatError, CheckpointNotFoundError, InvalidT
 
 TOKENIZER_NAME: Final = "tokenizer.json"
 TOKENIZER_CONFIG_NAME: Final = "tokenizer_config.json"
-PARALLEL_CHARACTERS: Final = 8192
+PARALLEL_CHARACTERS: Final = 2048
 """Characters from which texts are tokenised on several threads."""
 
 _SPECIAL: Final = ("cls_token", "sep_token", "mask_token", "pad_token")

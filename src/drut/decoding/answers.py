@@ -1,6 +1,9 @@
 """Logits of rows become the answers that callers see."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
 
 import numpy as np
 
@@ -9,18 +12,18 @@ from drut.decoding.probabilities import entropy_confidence, first_action_probabi
 from drut.errors import NonFiniteOutputError
 from drut.questions import Question, shorten
 from drut.schema import (
-    Action,
     Answer,
     ChoiceAnswer,
     NoulAnswer,
     OptionUsage,
     Prediction,
     QuestionId,
+    QuestionType,
     QuestionUsage,
     ScoreAnswer,
     Usage,
 )
-from drut.tensors import Bool, Float32, Logits
+from drut.tensors import Float32, Logits
 
 MODEL_FAMILY = "laya-rl-agent"
 """Value of a result's `model`: the family's name on the wire, whichever checkpoint answered."""
@@ -31,19 +34,32 @@ LARGEST_LOGIT = 1e30
 DIGITS = 4
 """Decimals of every number in an answer."""
 
+_SCALE: Final = 10.0**DIGITS
+
+
+@dataclass(frozen=True, slots=True)
+class _Alike:
+    """Rows whose questions have the same type and number of options: decoded in one go."""
+
+    questions: list[Question]
+    probabilities: Float32  # [rows, options], in the order of the options
+    confidences: list[float]  # by entropy; none for yes/no questions
+    tops: list[float]  # confidence of the answer given
+    actions: list[float]
+
 
 def decode_answers(
     logits: Logits,
-    marker_mask: Bool,
     questions: Sequence[Question],
     calibration: Calibration,
     language: str | None = None,
 ) -> list[Answer]:
     """Turn the logits of a batch into one answer per row.
 
+    An answer depends on nothing but its own row and question.
+
     Args:
-        logits: of the batch; row i belongs to `questions[i]`.
-        marker_mask: [rows, options], true for real options.
+        logits: of the batch; row i belongs to `questions[i]`, and is at least as wide.
         questions: the question of every row.
         calibration: temperatures and bins.
         language: code that picks the temperatures of a language, if there are any.
@@ -51,28 +67,30 @@ def decode_answers(
     Raises:
         NonFiniteOutputError: a logit of a real option or of the act head is NaN or infinite.
     """
-    _require_finite(logits, marker_mask, questions)
-    temperature = np.asarray(
-        [calibration.temperature(q.type, len(q.options), language) for q in questions], np.float32
-    )
-    slots = softmax(logits.options, marker_mask, temperature)
-    actions = first_action_probability(logits.actions)
-    answers: list[Answer] = []
-    for question, row, act in zip(questions, slots, actions, strict=True):
-        probabilities = _by_option(question, row)
-        action: Action = {"act_probability": rounded(act)}
-        answers.append(_answer(question, probabilities, action, calibration, language))
-    return answers
+    _require_finite(logits, questions)
+    actions = _rounded(first_action_probability(logits.actions))
+    found: dict[int, Answer] = {}
+    for (kind, count), rows in _by_kind(questions).items():
+        temperature = calibration.temperature(kind, count, language)
+        slots = softmax(logits.options[rows, :count], temperature)
+        asked = [questions[row] for row in rows]
+        probabilities = _by_option(asked, slots)
+        alike = _Alike(
+            asked,
+            probabilities,
+            entropy_confidence(probabilities).tolist() if kind != "noul" else [],
+            _tops(probabilities, calibration, kind, language),
+            [actions[row] for row in rows],
+        )
+        found.update(zip(rows, _DECODERS[kind](alike), strict=True))
+    return [found[row] for row in range(len(questions))]
 
 
-def logits_by_option(
-    logits: Logits, marker_mask: Bool, questions: Sequence[Question]
-) -> list[Float32]:
+def logits_by_option(logits: Logits, questions: Sequence[Question]) -> list[Float32]:
     """The logits of every row's real options, in the order of the question's options.
 
     Args:
-        logits: of the batch; row i belongs to `questions[i]`.
-        marker_mask: [rows, options], true for real options.
+        logits: of the batch; row i belongs to `questions[i]`, and is at least as wide.
         questions: the question of every row.
 
     Returns:
@@ -81,9 +99,10 @@ def logits_by_option(
     Raises:
         NonFiniteOutputError: a logit of a real option or of the act head is NaN or infinite.
     """
-    _require_finite(logits, marker_mask, questions)
+    _require_finite(logits, questions)
     return [
-        _by_option(question, row) for question, row in zip(questions, logits.options, strict=True)
+        _by_option([question], row[None, : len(question.options)])[0]
+        for question, row in zip(questions, logits.options, strict=True)
     ]
 
 
@@ -113,13 +132,19 @@ def prediction(answered: Iterable[tuple[QuestionId, Answer, QuestionUsage]]) -> 
 
 def state_usage(per_question: dict[QuestionId, QuestionUsage]) -> Usage:
     """Sum up what the questions about one state used; the state counts once per question."""
-    rows = per_question.values()
-    truncated = [key for key, row in per_question.items() if row["state_tokens_dropped"]]
+    tokens = longest = dropped = 0
+    truncated: list[QuestionId] = []
+    for key, row in per_question.items():
+        tokens += row["tokens"]
+        longest = max(longest, row["state_tokens"])
+        if row["state_tokens_dropped"]:
+            truncated.append(key)
+            dropped = max(dropped, row["state_tokens_dropped"])
     usage: Usage = {
-        "input_tokens": sum(row["tokens"] for row in rows),
+        "input_tokens": tokens,
         "output_tokens": 0,
-        "state_tokens": max((row["state_tokens"] for row in rows), default=0),
-        "state_tokens_dropped": max((row["state_tokens_dropped"] for row in rows), default=0),
+        "state_tokens": longest,
+        "state_tokens_dropped": dropped,
         "truncated": bool(truncated),
         "truncated_questions": truncated,
     }
@@ -138,80 +163,107 @@ def state_usage(per_question: dict[QuestionId, QuestionUsage]) -> Usage:
     return usage
 
 
-def _require_finite(logits: Logits, mask: Bool, questions: Sequence[Question]) -> None:
-    options, actions = logits
-    sound = (np.abs(options) < LARGEST_LOGIT) | ~mask
-    good = sound.all(axis=1) & (np.abs(actions) < LARGEST_LOGIT).all(axis=1)
-    if not good.all():
-        bad = questions[int(np.flatnonzero(~good)[0])]
-        raise NonFiniteOutputError(
-            f"the graph returned NaN or infinity for question {shorten(bad.id)}; the graph is "
-            "damaged or its precision overflows, verify it or export it as fp32"
-        )
+def _by_kind(questions: Sequence[Question]) -> dict[tuple[QuestionType, int], list[int]]:
+    """Rows of every type and number of options."""
+    rows: dict[tuple[QuestionType, int], list[int]] = {}
+    for row, question in enumerate(questions):
+        rows.setdefault((question.type, len(question.options)), []).append(row)
+    return rows
 
 
-def _by_option(question: Question, row: Float32) -> Float32:
-    """Values of a row's slots, in the order of the options."""
-    values = np.empty(len(question.options), np.float32)
-    values[list(question.option_order)] = row[: len(question.options)]
+def _require_finite(logits: Logits, questions: Sequence[Question]) -> None:
+    options, actions = np.abs(logits.options), np.abs(logits.actions)
+    # Nearly always everything is sound, what lies beyond a row's options included.
+    if options.max() < LARGEST_LOGIT and actions.max() < LARGEST_LOGIT:
+        return
+    for row, question in enumerate(questions):
+        used = options[row, : len(question.options)]
+        if not ((used < LARGEST_LOGIT).all() and (actions[row] < LARGEST_LOGIT).all()):
+            raise NonFiniteOutputError(
+                f"the graph returned NaN or infinity for question {shorten(question.id)}; the "
+                "graph is damaged or its precision overflows, verify it or export it as fp32"
+            )
+
+
+def _by_option(questions: Sequence[Question], slots: Float32) -> Float32:
+    """Values of rows' slots, [rows, options], in the order of the options."""
+    straight = tuple(range(slots.shape[1]))
+    if all(question.option_order == straight for question in questions):
+        return slots
+    values = np.empty_like(slots)
+    orders = np.asarray([question.option_order for question in questions], np.int64)
+    np.put_along_axis(values, orders, slots, axis=1)
     return values
 
 
-def _answer(
-    question: Question,
-    probabilities: Float32,
-    action: Action,
-    calibration: Calibration,
-    language: str | None,
-) -> Answer:
-    count = len(question.options)
-    best = float(probabilities.max())
-    top = rounded(calibration.binned(min(1.0, max(0.0, best)), question.type, count, language))
-    if question.type == "noul":
-        return _noul(probabilities, top, action)
-    confidence = rounded(entropy_confidence(probabilities, count))
-    if question.type == "score":
-        return _score(question, probabilities, (confidence, top), action)
-    return _choice(question, probabilities, (confidence, top), action)
+def _tops(
+    probabilities: Float32, calibration: Calibration, kind: QuestionType, language: str | None
+) -> list[float]:
+    best = probabilities.max(axis=1)
+    if calibration.binning is None:
+        return _rounded(best)
+    count = probabilities.shape[1]
+    return [
+        rounded(calibration.binned(min(1.0, max(0.0, value)), kind, count, language))
+        for value in best.tolist()
+    ]
 
 
-def _choice(
-    question: Question, probabilities: Float32, confidences: tuple[float, float], action: Action
-) -> ChoiceAnswer:
-    return {
-        "type": "choice",
-        "choice": question.options[int(probabilities.argmax())].label,
-        "probabilities": {
-            option.label: rounded(p)
-            for option, p in zip(question.options, probabilities, strict=True)
-        },
-        "confidence": confidences[0],
-        "answer_confidence": confidences[1],
-        "action": action,
-    }
+def _rounded(values: Float32) -> list[Any]:
+    """What `rounded` makes of every value, as lists.
+
+    The product of a float32 and 10000 is exact in float64, so nothing is rounded twice.
+    """
+    made: list[Any] = (np.rint(values.astype(np.float64) * _SCALE) / _SCALE).tolist()
+    return made
 
 
-def _score(
-    question: Question, probabilities: Float32, confidences: tuple[float, float], action: Action
-) -> ScoreAnswer:
-    levels = np.arange(len(probabilities), dtype=np.float64)
-    return {
-        "type": "score",
-        "score": rounded((levels * probabilities.astype(np.float64)).sum()),
-        "legend": {str(level): option.legend for level, option in enumerate(question.options)},
-        "probabilities": {str(level): rounded(p) for level, p in enumerate(probabilities)},
-        "confidence": confidences[0],
-        "answer_confidence": confidences[1],
-        "action": action,
-    }
+def _choices(alike: _Alike) -> Iterator[ChoiceAnswer]:
+    best = alike.probabilities.argmax(axis=1).tolist()
+    for row, (question, values) in enumerate(
+        zip(alike.questions, _rounded(alike.probabilities), strict=True)
+    ):
+        labels = [option.label for option in question.options]
+        yield {
+            "type": "choice",
+            "choice": labels[best[row]],
+            "probabilities": dict(zip(labels, values, strict=True)),
+            "confidence": rounded(alike.confidences[row]),
+            "answer_confidence": alike.tops[row],
+            "action": {"act_probability": alike.actions[row]},
+        }
 
 
-def _noul(probabilities: Float32, top: float, action: Action) -> NoulAnswer:
-    yes = float(probabilities[1])
-    return {
-        "type": "noul",
-        "noul": rounded(yes),
-        "confidence": rounded(max(yes, 1.0 - yes)),
-        "answer_confidence": top,
-        "action": action,
-    }
+def _scores(alike: _Alike) -> Iterator[ScoreAnswer]:
+    levels = np.arange(alike.probabilities.shape[1], dtype=np.float64)
+    expected = (levels * alike.probabilities.astype(np.float64)).sum(axis=1).tolist()
+    names = [str(level) for level in range(len(levels))]
+    for row, (question, values) in enumerate(
+        zip(alike.questions, _rounded(alike.probabilities), strict=True)
+    ):
+        legends = [option.legend for option in question.options]
+        yield {
+            "type": "score",
+            "score": rounded(expected[row]),
+            "legend": dict(zip(names, legends, strict=True)),
+            "probabilities": dict(zip(names, values, strict=True)),
+            "confidence": rounded(alike.confidences[row]),
+            "answer_confidence": alike.tops[row],
+            "action": {"act_probability": alike.actions[row]},
+        }
+
+
+def _nouls(alike: _Alike) -> Iterator[NoulAnswer]:
+    for row, yes in enumerate(alike.probabilities[:, 1].tolist()):
+        yield {
+            "type": "noul",
+            "noul": rounded(yes),
+            "confidence": rounded(max(yes, 1.0 - yes)),
+            "answer_confidence": alike.tops[row],
+            "action": {"act_probability": alike.actions[row]},
+        }
+
+
+_DECODERS: Final[Mapping[QuestionType, Callable[[_Alike], Iterator[Answer]]]] = MappingProxyType(
+    {"choice": _choices, "score": _scores, "noul": _nouls}
+)

@@ -309,7 +309,8 @@ def _answers(records: Sequence[Record], calibration: Calibration) -> tuple[Float
     """Confidence of every answer as decoding gives it, and 1 where the answer is right."""
     rows = _stacked(records)
     temperatures = _temperatures(records, calibration).astype(np.float32)
-    probabilities = softmax(rows.logits.astype(np.float32), rows.mask, temperatures)
+    logits = np.where(rows.mask, rows.logits, -np.inf).astype(np.float32)
+    probabilities = softmax(logits, temperatures[:, None])
     right = (probabilities.argmax(axis=1) == rows.targets).astype(np.float64)
     best = np.clip(probabilities.max(axis=1).astype(np.float64), 0.0, 1.0)
     if calibration.binning is None:

@@ -41,7 +41,7 @@ class Head:
     """Everything of a sequence that does not depend on the state."""
 
     ids: Int64  # [tokens]
-    markers: tuple[int, ...]  # position of every option's mask token
+    markers: Int64  # [options], position of every option's mask token; shared by its rows
     tokens: int  # length before anything was cut
     options_distinct: int
     tokens_per_option: int | None  # the cut applied to each option, None where none was needed
@@ -69,6 +69,7 @@ class Encoder:
         self._tokenizer = tokenizer
         self._parallel = parallel
         self._neutralise = neutralise_specials
+        self._separator = np.asarray([tokenizer.sep_id], np.int64)
 
     def encode_states(self, states: Sequence[State]) -> list[EncodedState]:
         """Tokenise states, all in one call of the tokenizer.
@@ -108,21 +109,19 @@ class Encoder:
             OptionsTruncatedError: fewer option markers than options fit into `max_len`.
         """
         kept = self._fit(state, head, budget)
-        limit = max(0, budget.max_len)
-        whole = np.concatenate((head.ids, kept, [self._tokenizer.sep_id]))
-        ids = whole[:limit]
-        markers = [marker for marker in head.markers if marker < limit]
+        limit, markers = max(0, budget.max_len), head.markers
+        ids = whole = np.concatenate((head.ids, kept, self._separator))
+        if len(whole) > limit:
+            ids, markers = whole[:limit], markers[markers < limit]
         if len(markers) < len(head.markers):
             raise OptionsTruncatedError(_marker_message(question, len(markers), budget))
         positions = options = None
         if self._parallel:
-            layout = parallel_layout(head.markers, len(head.ids), len(whole))
+            layout = parallel_layout(head.markers.tolist(), len(head.ids), len(whole))
             positions, options = layout.position_ids[:limit], layout.option_ids[:limit]
         # A head longer than the limit loses its end, options and separators included.
         usage = _usage(question, state, head, kept=len(kept), length=len(ids))
-        return EncodedRow(
-            ids, np.asarray(markers, np.int64), question.qtype, usage, positions, options
-        )
+        return EncodedRow(ids, markers, question.qtype, usage, positions, options)
 
     def state_room(self, head: Head, budget: TokenBudget) -> int:
         """Tokens of a state that fit behind a head."""
@@ -158,7 +157,9 @@ class Encoder:
             ids += slot
         ids.append(tokenizer.sep_id)
         distinct = len({tuple(slot) for slot in slots})
-        return Head(np.asarray(ids, np.int64), tuple(markers), uncut, distinct, per_option)
+        places = np.asarray(markers, np.int64)
+        places.flags.writeable = False
+        return Head(np.asarray(ids, np.int64), places, uncut, distinct, per_option)
 
     def _clean_mask(self, text: str) -> str:
         # A mask token in a text would be one more option marker.

@@ -1,7 +1,7 @@
 """The contract between a pipeline, which has rows, and whatever decides which pass they run in."""
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from drut.tensors import EncodedRow, Logits
 
@@ -22,6 +22,10 @@ class RowRunner(Protocol):
         Raises:
             ForwardError: a pass failed; no other call's rows are lost by it.
         """
+        ...
+
+    def statistics(self) -> dict[str, Any]:
+        """What was run so far, as plain numbers by name."""
         ...
 
     def close(self) -> None:

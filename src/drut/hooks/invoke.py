@@ -4,16 +4,23 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from dataclasses import dataclass
 from threading import Lock, Thread
 from typing import Final, NoReturn
 
+from drut.cancelling import Cancellation, current_cancellation
 from drut.errors import HookTimeoutError
 from drut.hooks.context import PredictContext
 
 HookMethod = Callable[[PredictContext], Awaitable[None] | None]
+
+CALLERS_LOOP: Final[ContextVar[asyncio.AbstractEventLoop | None]] = ContextVar(
+    "drut_callers_loop", default=None
+)
+"""The loop that waits for the current call, if one does: coroutine hooks run there."""
 
 MAX_LATE_HOOKS: Final = 8
 """Hooks that may still run after their limit; beyond that, timed hooks are refused at once."""
@@ -125,9 +132,10 @@ def _invoke_inline(method: HookMethod, ctx: PredictContext, guard: HookGuard | N
         variables.run(guard.adopt, turn)
     if _loop_is_running():
         # A loop of its own: a shared one deadlocks when the hook calls back into this object.
-        _run_on_worker(lambda: _finish(awaitable, variables), ctx, None)
+        variables.run(CALLERS_LOOP.set, None)
+        _run_on_worker(lambda: _finish(awaitable, ctx, variables), ctx, None)
     else:
-        _finish(awaitable, variables)
+        _finish(awaitable, ctx, variables)
 
 
 def _invoke_timed(
@@ -136,12 +144,14 @@ def _invoke_timed(
     _LATE.refuse_if_many()
     deadline = time.monotonic() + limit
     variables = ctx.variables.context()
+    if _loop_is_running():
+        variables.run(CALLERS_LOOP.set, None)  # it stands still until the hook has ended
     joined = guard is not None and guard.turn() is not None
 
     def run() -> None:
         outcome = variables.run(method, ctx)
         if inspect.isawaitable(outcome):
-            _finish(outcome, variables)
+            _finish(outcome, ctx, variables)
 
     def take_turn() -> None:
         if guard is None or joined:
@@ -180,13 +190,57 @@ def raise_unchanged(exc: BaseException) -> NoReturn:
             exc.__context__ = context
 
 
-def _finish(awaitable: Awaitable[None], variables: Context) -> None:
-    async def wait() -> None:
+def _finish(awaitable: Awaitable[None], ctx: PredictContext, variables: Context) -> None:
+    loop = variables.get(CALLERS_LOOP)
+    if loop is not None and loop.is_running():
+        # What tells of a call's end runs to its own, also where the call was cancelled.
+        cancellation = variables.run(current_cancellation) if ctx.elapsed_ms is None else None
+        _finish_on(loop, awaitable, variables, cancellation or Cancellation())
+        return
+
+    async def finish() -> None:
         await awaitable
 
     # With a factory the runner leaves the thread's own event loop alone.
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        runner.run(wait(), context=variables)
+        runner.run(finish(), context=variables)
+
+
+def _finish_on(
+    loop: asyncio.AbstractEventLoop,
+    awaitable: Awaitable[None],
+    variables: Context,
+    cancellation: Cancellation,
+) -> None:
+    """Run a hook on the loop of who made the call; cancel it where the call is cancelled."""
+    ended: Future[None] = Future()
+    tasks: list[asyncio.Task[None]] = []
+
+    def start() -> None:
+        tasks.append(loop.create_task(_report(awaitable, ended), context=variables))
+
+    def cancel() -> None:
+        loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+
+    loop.call_soon_threadsafe(start)
+    with cancellation.watched(cancel):
+        while not wait([ended], timeout=1.0).done:
+            if loop.is_closed():
+                raise RuntimeError("the event loop was closed while a hook ran on it")
+    failure = ended.exception()
+    if isinstance(failure, asyncio.CancelledError):
+        cancellation.take()
+    if failure is not None:
+        raise_unchanged(failure)
+
+
+async def _report(awaitable: Awaitable[None], ended: "Future[None]") -> None:
+    try:
+        await awaitable
+    except BaseException as exc:  # noqa: BLE001 - raised where the call runs
+        ended.set_exception(exc)
+    else:
+        ended.set_result(None)
 
 
 def _loop_is_running() -> bool:

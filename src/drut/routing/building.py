@@ -195,6 +195,26 @@ def check_agent_kwargs(kwargs: object, open_agent: Callable[..., Any]) -> dict[s
     return dict(kwargs)
 
 
+def with_runtime(kwargs: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Add what a Router was told about the runtime to the arguments of every agent.
+
+    A Router loads the models it needs on a Triton server and unloads them when it evicts them, as
+    far as the server lets clients do that.
+
+    Raises:
+        InvalidRequestError: `agent_kwargs` has one of them, too.
+    """
+    told = {name: value for name, value in given.items() if value is not None}
+    for name in told.keys() & kwargs.keys():
+        raise InvalidRequestError(
+            f"{name!r} is given to the Router and in agent_kwargs; leave one of the two out"
+        )
+    merged = {**kwargs, **told}
+    if merged.get("runtime") == "triton":
+        merged.setdefault("server_load", True)
+    return merged
+
+
 def revisions_by_name(given: object, resolve: Callable[[object], str]) -> dict[str, str]:
     """Read `revisions`; a blank one is none."""
     named = _by_name(given, "revisions", resolve)

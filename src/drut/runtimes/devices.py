@@ -72,6 +72,23 @@ def providers_for(
     return [(name, {**ours, **options.get(name, {})}) for name, ours in wanted]
 
 
+def limited(providers: Sequence[Provider], megabytes: int) -> list[Provider]:
+    """The same providers, with a bound for the memory that CUDA's arena takes.
+
+    The arena grows by what is asked for: doubling, its usual way, would hit the bound early.
+
+    Raises:
+        InvalidRequestError: none of them is CUDA, whose arena alone has a bound.
+    """
+    if CUDA not in dict(providers):
+        raise InvalidRequestError(
+            "memory_limit_mb bounds the memory of a CUDA device, and none is used here; lower "
+            "max_batch_tokens, or pass shrink_memory=True"
+        )
+    bound = {"gpu_mem_limit": megabytes << 20, "arena_extend_strategy": "kSameAsRequested"}
+    return [(name, {**bound, **own} if name == CUDA else own) for name, own in providers]
+
+
 def device_of(provider: str, index: int) -> str:
     """Name of the device that a provider runs on."""
     if provider == CUDA:

@@ -14,8 +14,9 @@ from drut.errors import (
     InvalidTypeError,
 )
 from drut.runtimes.base import Runtime
+from drut.runtimes.triton_options import TritonOptions
 
-RuntimeName: TypeAlias = Literal["onnxruntime", "ort"]
+RuntimeName: TypeAlias = Literal["onnxruntime", "ort", "openvino", "triton"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,22 @@ class RuntimeOptions:
     device: str = "auto"
     threads: int | None = None  # of one forward pass on the CPU; None: the usable processors
     providers: Any = None  # ONNX Runtime's execution providers, instead of what `device` implies
+    # By execution provider, or `openvino`: properties of that runtime.
     provider_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     session_options: Any = None
+    memory_limit_mb: int | None = None  # of ONNX Runtime's arena on a CUDA device
+    shrink_memory: bool = False  # ONNX Runtime gives memory back after every pass
+    server: TritonOptions | None = None  # of the runtime triton, which needs one
+
+    def of_onnxruntime(self) -> list[str]:
+        """Names of what is given and concerns ONNX Runtime alone."""
+        given = {
+            "providers": self.providers is not None,
+            "session_options": self.session_options is not None,
+            "memory_limit_mb": self.memory_limit_mb is not None,
+            "shrink_memory": self.shrink_memory,
+        }
+        return [name for name, is_given in given.items() if is_given]
 
 
 def open_runtime(
@@ -40,6 +55,12 @@ def open_runtime(
         GraphContractError: the runtime's graph is not one for this checkpoint.
         RuntimeUnavailableError: it cannot run here.
     """
+    options = options or RuntimeOptions()
+    if options.server is not None and runtime != "triton":
+        named = repr(runtime) if isinstance(runtime, str) else type(runtime).__name__
+        raise InvalidRequestError(
+            f"url {options.server.url!r} has no meaning for runtime {named}; pass runtime='triton'"
+        )
     if not isinstance(runtime, str):
         if isinstance(runtime, type) or not isinstance(runtime, Runtime):
             raise InvalidTypeError(
@@ -47,14 +68,27 @@ def open_runtime(
                 f"got {type(runtime).__name__}"
             )
         return _checked(runtime, checkpoint)
-    if runtime not in _OPENERS:
+    if runtime not in (*_OPENERS, "triton"):
         raise InvalidRequestError(f"unknown runtime {runtime!r}; use {_known()}")
+    if runtime == "triton":  # the graph lies on the server
+        return _open_triton(checkpoint, options)
     if checkpoint.bundle is None:
         raise CheckpointNotFoundError(
             f"{checkpoint.directory} has no exported graph; make one with: "
             f"drut export {checkpoint.directory} --name NAME"
         )
-    return _checked(_OPENERS[runtime](checkpoint.bundle, options or RuntimeOptions()), checkpoint)
+    return _checked(_OPENERS[runtime](checkpoint.bundle, options), checkpoint)
+
+
+def _open_triton(checkpoint: Checkpoint, options: RuntimeOptions) -> Runtime:
+    if options.server is None:
+        raise InvalidRequestError(
+            "runtime 'triton' needs the address of a server: pass url='grpc://HOST:8001' or "
+            "'http://HOST:8000', or set DRUT_TRITON_URL"
+        )
+    from drut.runtimes.triton import TritonRuntime
+
+    return TritonRuntime(options.server, checkpoint, device=options.device)
 
 
 def _open_ort(bundle: Bundle, options: RuntimeOptions) -> Runtime:
@@ -66,8 +100,32 @@ def _open_ort(bundle: Bundle, options: RuntimeOptions) -> Runtime:
         providers=options.providers,
         provider_options=options.provider_options,
         session_options=options.session_options,
+        memory_limit_mb=options.memory_limit_mb,
+        shrink_memory=options.shrink_memory,
     )
-    return OrtRuntime(bundle.graph, chosen, precision=bundle.precision)
+    return OrtRuntime(
+        bundle.graph,
+        chosen,
+        precision=bundle.precision,
+        batch_invariant=bundle.batch_invariant,
+    )
+
+
+def _open_openvino(bundle: Bundle, options: RuntimeOptions) -> Runtime:
+    from drut.runtimes.openvino import OpenVinoOptions, OpenVinoRuntime
+
+    if options.of_onnxruntime():
+        raise InvalidRequestError(
+            f"{' and '.join(options.of_onnxruntime())} mean something to ONNX Runtime only; give "
+            "the properties of OpenVINO as provider_options={'openvino': {...}}"
+        )
+    properties = options.provider_options.get("openvino", {})
+    return OpenVinoRuntime(
+        bundle.graph,
+        OpenVinoOptions(options.device, options.threads, properties),
+        precision=bundle.precision,
+        batch_invariant=bundle.batch_invariant,
+    )
 
 
 def _checked(runtime: Runtime, checkpoint: Checkpoint) -> Runtime:
@@ -81,10 +139,9 @@ def _checked(runtime: Runtime, checkpoint: Checkpoint) -> Runtime:
 
 
 def _known() -> str:
-    names = [repr(name) for name in _OPENERS if name != "ort"]
-    return " or ".join(names)
+    return " or ".join([*(repr(name) for name in _OPENERS if name != "ort"), "'triton'"])
 
 
 _OPENERS: Final[Mapping[str, Callable[[Bundle, RuntimeOptions], Runtime]]] = MappingProxyType(
-    {"onnxruntime": _open_ort, "ort": _open_ort}
+    {"onnxruntime": _open_ort, "ort": _open_ort, "openvino": _open_openvino}
 )

@@ -1,6 +1,7 @@
 """ONNX Runtime in this process: on the CPU, on CUDA, or through TensorRT."""
 
 import os
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,13 +14,15 @@ import numpy as np
 from drut.errors import (
     DeviceUnavailableError,
     ForwardError,
-    GraphContractError,
     InvalidRequestError,
     MissingDependencyError,
+    OutOfMemoryError,
     RuntimeClosedError,
     RuntimeUnavailableError,
 )
 from drut.runtimes.base import RuntimeInfo
+from drut.runtimes.bound import BoundSession, Engine
+from drut.runtimes.contract import Port, check_ports, forked
 from drut.runtimes.devices import (
     CPU,
     CUDA,
@@ -28,11 +31,13 @@ from drut.runtimes.devices import (
     Device,
     Provider,
     device_of,
+    limited,
     parse_device,
     providers_for,
 )
+from drut.runtimes.processor import saturates_int8
 from drut.runtimes.threads import usable_cpus
-from drut.tensors import INPUTS, OUTPUTS, PARALLEL_INPUTS, Batch, Logits, TensorSpec
+from drut.tensors import OUTPUTS, Batch, Logits
 
 try:
     import onnxruntime
@@ -42,7 +47,8 @@ except ImportError as exc:  # pragma: no cover - tried by the packaging test
     ) from exc
 
 SessionOptions: TypeAlias = Any
-_ORT_TYPES = {"int64": "tensor(int64)", "bool": "tensor(bool)", "float32": "tensor(float)"}
+_NO_MEMORY = re.compile(r"failed to allocate memory|bad_alloc|out of memory|OUT_OF_MEMORY", re.I)
+_DTYPES = {"tensor(int64)": "int64", "tensor(bool)": "bool", "tensor(float)": "float32"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,8 @@ class OrtOptions:
     # Used as they are, or a function that changes ours in place.
     session_options: SessionOptions | Callable[[SessionOptions], None] | None = None
     spinning: bool = False  # busy-waiting threads: faster alone, slower beside anything else
+    memory_limit_mb: int | None = None  # of the arena on a CUDA device
+    shrink_memory: bool = False  # give memory back after every pass; slower
 
 
 class OrtRuntime:
@@ -68,6 +76,7 @@ class OrtRuntime:
         graph: the ONNX file; external data is looked for beside it.
         options: device, threads, providers, session options.
         precision: of the graph, for `info`.
+        batch_invariant: whether a row's answer is the same beside any other, for `info`.
 
     Raises:
         DeviceUnavailableError: the named device is not the one that would run.
@@ -76,22 +85,27 @@ class OrtRuntime:
     """
 
     def __init__(
-        self, graph: Path, options: OrtOptions | None = None, *, precision: str = "fp32"
+        self,
+        graph: Path,
+        options: OrtOptions | None = None,
+        *,
+        precision: str = "fp32",
+        batch_invariant: bool = True,
     ) -> None:
         options = options or OrtOptions()
         device = parse_device(options.device)
-        threads = _threads(options)
+        threads = _positive("threads", options.threads) or usable_cpus()
         providers = _providers(device, options)
         _require_available(device, providers)
-        self._session: Any = _open(graph, providers, _session_options(options, threads))
+        self._session: Any = _open(graph, providers, _session_options(options, threads, precision))
         self._pid = os.getpid()
         used = self._session.get_providers()
         effective = _effective_device(device, providers, used)
-        parallel = _check_contract(graph, self._session)
+        outputs = self._session.get_outputs()
+        parallel = check_ports(graph, _ports(self._session.get_inputs()), _ports(outputs))
         # A pass whose options are all absent of the graph is fed by name, so order is free.
         self._outputs = [spec.name for spec in OUTPUTS]
-        actions = self._session.get_outputs()[_names(self._session.get_outputs())["act_logits"]]
-        width = actions.shape[1] if len(actions.shape) > 1 else None
+        (width,) = (node.shape[1] for node in outputs if node.name == "act_logits")
         self._info = RuntimeInfo(
             name="onnxruntime",
             device=effective,
@@ -99,6 +113,9 @@ class OrtRuntime:
             precision=precision,
             parallel=parallel,
             actions=width if isinstance(width, int) else None,
+            batch_invariant=batch_invariant,
+            # On the CPU passes side by side leave no thread waiting for another one's share.
+            concurrent_passes=threads if effective == "cpu" else 1,
             details={
                 "version": onnxruntime.__version__,
                 "graph": str(graph),
@@ -106,6 +123,10 @@ class OrtRuntime:
                 "threads": threads,
             },
         )
+        self._shrinks = _shrinkage(effective) if options.shrink_memory else None
+        self._run_options = self._options_of_a_run()
+        graphs = _captures_graphs(dict(providers).get(used[0], {}))
+        self._bound = self._bind(effective) if graphs else None
 
     @property
     def info(self) -> RuntimeInfo:
@@ -117,21 +138,22 @@ class OrtRuntime:
         return self._session
 
     def forward(self, batch: Batch) -> Logits:
-        session = self._session
+        session, bound = self._session, self._bound
         if session is None:
             raise RuntimeClosedError("the runtime is closed; load the checkpoint again")
         if os.getpid() != self._pid:
-            # Thread pools and CUDA contexts do not survive a fork.
-            raise ForwardError(
-                "this session was opened before the process forked; load the checkpoint in the "
-                "child, for instance in a post-fork hook of the server"
-            )
+            raise forked()
         if batch.parallel != self._info.parallel:
             raise ForwardError("the batch and the graph have different option layouts")
         try:
-            options, actions = session.run(self._outputs, batch.feed())
+            options, actions = (
+                session.run(self._outputs, batch.feed(), self._run_options)
+                if bound is None
+                else bound.run(batch.feed())
+            )
         except Exception as exc:
-            raise ForwardError(
+            kind = OutOfMemoryError if _NO_MEMORY.search(str(exc)) else ForwardError
+            raise kind(
                 f"ONNX Runtime failed on a batch of {batch.input_ids.shape[0]} x "
                 f"{batch.input_ids.shape[1]} tokens: {exc}"
             ) from exc
@@ -139,7 +161,37 @@ class OrtRuntime:
 
     def close(self) -> None:
         # A pass in flight holds its own reference and ends undisturbed.
-        self._session = None
+        self._session = self._bound = None
+
+    def _options_of_a_run(self, graph: int | None = None) -> Any:
+        """Options of a run, None where it needs none; `graph` numbers a captured CUDA graph."""
+        if self._shrinks is None and graph is None:
+            return None
+        made = onnxruntime.RunOptions()
+        if self._shrinks is not None:
+            made.add_run_config_entry("memory.enable_memory_arena_shrinkage", self._shrinks)
+        if graph is not None:
+            made.add_run_config_entry("gpu_graph_id", str(graph))
+        return made
+
+    def _bind(self, device: str) -> BoundSession:
+        kind, _, index = device.partition(":")
+        place = ("cpu" if kind == "cpu" else "cuda", int(index or 0))
+        if self._info.actions is None:
+            raise InvalidRequestError(
+                "CUDA graphs need a graph that says how wide its act head is; export the "
+                "checkpoint again, or leave enable_cuda_graph out"
+            )
+        engine = Engine(
+            self._session,
+            lambda values: onnxruntime.OrtValue.ortvalue_from_numpy(values.copy(), *place),
+            lambda shape: onnxruntime.OrtValue.ortvalue_from_shape_and_type(
+                shape, np.float32, *place
+            ),
+            self._options_of_a_run,
+        )
+        options, actions = self._outputs
+        return BoundSession(engine, (options, actions), actions=self._info.actions)
 
 
 def conflicting_packages() -> list[str]:
@@ -154,25 +206,36 @@ def conflicting_packages() -> list[str]:
     return found
 
 
-def _threads(options: OrtOptions) -> int:
-    if options.threads is None:
-        return usable_cpus()
-    if type(options.threads) is not int or options.threads < 1:
-        raise InvalidRequestError(
-            f"threads must be a positive whole number, got {options.threads!r}"
-        )
-    return options.threads
+def _positive(name: str, value: int | None) -> int | None:
+    if value is not None and (type(value) is not int or value < 1):
+        raise InvalidRequestError(f"{name} must be a positive whole number, got {value!r}")
+    return value
 
 
 def _providers(device: Device, options: OrtOptions) -> list[Provider]:
     if options.providers is None:
         available = onnxruntime.get_available_providers()
-        return providers_for(device, available, options.provider_options)
-    given = [(each, {}) if isinstance(each, str) else each for each in options.providers]
-    return [(name, {**own, **options.provider_options.get(name, {})}) for name, own in given]
+        found = providers_for(device, available, options.provider_options)
+    else:
+        given = [(each, {}) if isinstance(each, str) else each for each in options.providers]
+        own = options.provider_options
+        found = [(name, {**first, **own.get(name, {})}) for name, first in given]
+    limit = _positive("memory_limit_mb", options.memory_limit_mb)
+    return found if limit is None else limited(found, limit)
 
 
-def _session_options(options: OrtOptions, threads: int) -> SessionOptions:
+def _shrinkage(device: str) -> str:
+    """The arenas that give memory back after a pass."""
+    kind, _, index = device.partition(":")
+    return "cpu:0" if kind == "cpu" else f"cpu:0;gpu:{index or 0}"
+
+
+def _captures_graphs(options: Mapping[str, Any]) -> bool:
+    wanted = (options.get("enable_cuda_graph"), options.get("trt_cuda_graph_enable"))
+    return any(str(each).lower() in ("1", "true") for each in wanted)
+
+
+def _session_options(options: OrtOptions, threads: int, precision: str) -> SessionOptions:
     if isinstance(options.session_options, onnxruntime.SessionOptions):
         return options.session_options
     made = onnxruntime.SessionOptions()
@@ -181,6 +244,9 @@ def _session_options(options: OrtOptions, threads: int) -> SessionOptions:
     made.inter_op_num_threads = 1
     made.log_severity_level = 3  # a missing provider is reported by our own error
     made.add_session_config_entry("session.intra_op.allow_spinning", str(int(options.spinning)))
+    if precision == "int8" and saturates_int8():
+        # Slower instructions that do not clip sums: docs/decisions/0008.
+        made.add_session_config_entry("session.x64quantprecision", "1")
     if options.session_options is not None:
         options.session_options(made)
     return made
@@ -243,41 +309,8 @@ def _advice() -> str:
     )
 
 
-def _names(nodes: Sequence[Any]) -> dict[str, int]:
-    return {node.name: index for index, node in enumerate(nodes)}
-
-
-def _check_contract(graph: Path, session: Any) -> bool:
-    """Check names, types and ranks; return whether the graph has the parallel layout."""
-    inputs = {node.name: node for node in session.get_inputs()}
-    outputs = {node.name: node for node in session.get_outputs()}
-    parallel = any(spec.name in inputs for spec in PARALLEL_INPUTS)
-    expected = (*INPUTS, *PARALLEL_INPUTS) if parallel else INPUTS
-    faults = [
-        *_faults(expected, inputs, "input"),
-        *_faults(OUTPUTS, outputs, "output"),
-        *(f"unknown input {name!r}" for name in inputs.keys() - {spec.name for spec in expected}),
-    ]
-    if faults:
-        raise GraphContractError(
-            f"{graph} is not a decision graph: {'; '.join(faults)}. Export the checkpoint with "
-            "drut export"
-        )
-    return parallel
-
-
-def _faults(specs: Sequence[TensorSpec], nodes: Mapping[str, Any], kind: str) -> list[str]:
-    faults = []
-    for spec in specs:
-        node = nodes.get(spec.name)
-        if node is None:
-            faults.append(f"no {kind} {spec.name!r}")
-        elif node.type != _ORT_TYPES[spec.dtype] or len(node.shape) != len(spec.axes):
-            faults.append(
-                f"{kind} {spec.name!r} is {node.type} of rank {len(node.shape)}, not {spec.dtype} "
-                f"of rank {len(spec.axes)}"
-            )
-    return faults
+def _ports(nodes: Sequence[Any]) -> dict[str, Port]:
+    return {node.name: Port(_DTYPES.get(node.type, node.type), len(node.shape)) for node in nodes}
 
 
 __all__ = ["CPU", "CUDA", "TENSORRT", "OrtOptions", "OrtRuntime", "conflicting_packages"]

@@ -106,9 +106,9 @@ def complete(path: Path) -> bool:
 @pytest.mark.usefixtures("cache")
 def test_only_the_files_of_the_checkpoint_are_downloaded(hub: HubServer):
     found = fetch_checkpoint(REPO)
-    assert hub.downloaded == CHECKPOINT_FILES | {"LICENSE"}
+    assert hub.downloaded == CHECKPOINT_FILES | {"LICENSE", "README.md"}
     assert files_of(found.path) == {
-        name: content()[name] for name in CHECKPOINT_FILES | {"LICENSE"}
+        name: content()[name] for name in CHECKPOINT_FILES | {"LICENSE", "README.md"}
     }
     assert found.revision == MAIN
     assert found.display == REPO
@@ -120,7 +120,10 @@ def test_only_the_files_of_the_checkpoint_are_downloaded(hub: HubServer):
 @pytest.mark.parametrize("subfolder", ["parallel", "parallel/"])
 def test_only_the_files_of_the_subfolder_are_downloaded(hub: HubServer, subfolder: str):
     found = fetch_checkpoint(REPO, subfolder=subfolder)
-    assert hub.downloaded == {f"parallel/{name}" for name in CHECKPOINT_FILES} | {"LICENSE"}
+    assert hub.downloaded == {f"parallel/{name}" for name in CHECKPOINT_FILES} | {
+        "LICENSE",
+        "README.md",
+    }
     assert complete(found.path)
     assert read_config(found.path).parallel is True
     assert found.display == f"{REPO}/{subfolder}"
@@ -130,7 +133,7 @@ def test_only_the_files_of_the_subfolder_are_downloaded(hub: HubServer, subfolde
 def test_a_subfolder_is_a_name_and_not_a_pattern(hub: HubServer):
     with pytest.raises(CheckpointNotFoundError):
         fetch_checkpoint(REPO, subfolder="par*")
-    assert hub.downloaded <= {"LICENSE"}
+    assert hub.downloaded <= {"LICENSE", "README.md"}
 
 
 @pytest.mark.usefixtures("cache")

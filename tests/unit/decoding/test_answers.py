@@ -48,9 +48,8 @@ def decode(
     options = np.full((len(rows), width), -1e4, np.float32)
     for index, row in enumerate(rows):
         options[index, : len(row)] = row
-    mask = np.arange(width) < np.asarray([len(row) for row in rows])[:, None]
     acts = np.asarray(actions or [[0.0, 0.0]] * len(rows), np.float32)
-    return decode_answers(Logits(options, acts), mask, questions, calibration, language)
+    return decode_answers(Logits(options, acts), questions, calibration, language)
 
 
 def test_a_choice():
@@ -202,9 +201,8 @@ def test_a_number_that_is_none_is_an_error_that_names_the_question(value: float,
 
 def test_what_a_masked_slot_holds_is_no_concern():
     options = np.asarray([[1.0, 0.0, math.nan]], np.float32)
-    mask = np.asarray([[True, True, False]])
     logits = Logits(options, np.zeros((1, 2), np.float32))
-    (answer,) = decode_answers(logits, mask, [noul()], PLAIN)
+    (answer,) = decode_answers(logits, [noul()], PLAIN)
     assert answer == decode([[1.0, 0.0]], [noul()])[0]
 
 

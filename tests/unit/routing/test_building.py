@@ -69,7 +69,7 @@ def test_arguments_reach_the_agent(repository: Path) -> None:
     write_bundle(repository, "english")
     router = drut.Router(device="cpu", agent_kwargs={"max_batch_tokens": 77, "threads": 1})
     assert router.load("en").requested_device == "cpu"
-    assert router.load("en")._pipeline._max_batch_tokens == 77
+    assert router.load("en").statistics()["max_batch_tokens"] == 77
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drut.errors import InvalidRequestError, InvalidTypeError
-from drut.runtimes.devices import CPU, CUDA, TENSORRT, device_of, parse_device, providers_for
+from drut.runtimes.devices import (
+    CPU,
+    CUDA,
+    TENSORRT,
+    device_of,
+    limited,
+    parse_device,
+    providers_for,
+)
 from property_settings import examples
 
 EVERYTHING = [TENSORRT, CUDA, CPU]
@@ -106,3 +114,19 @@ def test_the_callers_options_win():
 )
 def test_a_provider_runs_on_a_device(provider: str, name: str):
     assert device_of(provider, 1) == name
+
+
+def test_a_bound_for_memory_is_cudas_and_the_callers_options_win():
+    given = [(TENSORRT, {}), (CUDA, {"device_id": 1}), (CPU, {})]
+    made = dict(limited(given, 512))
+    assert made[CUDA]["gpu_mem_limit"] == 512 * 1024 * 1024
+    assert made[CUDA]["arena_extend_strategy"] == "kSameAsRequested"
+    assert made[CUDA]["device_id"] == 1
+    assert made[TENSORRT] == made[CPU] == {}
+    own = dict(limited([(CUDA, {"gpu_mem_limit": 7})], 512))
+    assert own[CUDA]["gpu_mem_limit"] == 7
+
+
+def test_a_bound_for_memory_without_cuda_is_refused():
+    with pytest.raises(InvalidRequestError, match="max_batch_tokens"):
+        limited([(CPU, {})], 512)

@@ -19,6 +19,7 @@ from drut.errors import (
     GraphContractError,
     InvalidRequestError,
     InvalidTypeError,
+    OutOfMemoryError,
     RuntimeClosedError,
     RuntimeUnavailableError,
 )
@@ -392,6 +393,60 @@ def test_threads_default_to_the_usable_processors(graph: Path):
 def test_threads_are_a_positive_number(graph: Path, threads: Any):
     with pytest.raises(InvalidRequestError, match="threads"):
         OrtRuntime(graph, OrtOptions("cpu", threads=threads))
+
+
+@pytest.mark.parametrize("megabytes", [0, -1, True, 1.5, "512"])
+def test_a_bound_for_memory_is_a_positive_number(graph: Path, megabytes: Any):
+    with pytest.raises(InvalidRequestError, match="memory_limit_mb must be"):
+        OrtRuntime(graph, OrtOptions("cpu", memory_limit_mb=megabytes))
+
+
+def test_a_bound_for_memory_reaches_the_session(graph: Path, machine: Callable[..., list[Any]]):
+    asked = machine([CUDA, CPU], [CUDA, CPU])
+    OrtRuntime(graph, OrtOptions("cuda", memory_limit_mb=256))
+    assert dict(asked[0])[CUDA]["gpu_mem_limit"] == 256 << 20
+
+
+@pytest.mark.parametrize(
+    ("used", "device", "arenas"),
+    [([CPU], "cpu", "cpu:0"), ([CUDA, CPU], "cuda:1", "cpu:0;gpu:1")],
+    ids=["cpu", "cuda"],
+)
+def test_memory_is_given_back_by_the_arenas_of_the_device(
+    graph: Path, machine: Callable[..., list[Any]], used: list[str], device: str, arenas: str
+):
+    machine([CUDA, CPU], used)
+    seen: list[Any] = []
+    made = OrtRuntime(graph, OrtOptions(device, threads=1, shrink_memory=True))
+    real = made.session
+
+    class Spy:
+        def run(self, outputs: Any, feed: Any, options: Any) -> Any:
+            seen.append(options.get_run_config_entry("memory.enable_memory_arena_shrinkage"))
+            return real.run(outputs, feed)
+
+    made._session = Spy()
+    made.forward(batch_of(5))
+    assert seen == [arenas]
+
+
+def test_shrinking_for_real_changes_no_answer(graph: Path, runtime: OrtRuntime):
+    made = OrtRuntime(graph, OrtOptions("cpu", threads=1, shrink_memory=True))
+    for batch in (batch_of(40, 30), batch_of(5)):
+        np.testing.assert_array_equal(made.forward(batch).options, runtime.forward(batch).options)
+
+
+@pytest.mark.parametrize("message", ["Failed to allocate memory for requested buffer", "bad_alloc"])
+def test_a_pass_without_memory_is_told_apart(graph: Path, message: str):
+    made = OrtRuntime(graph, ON_CPU)
+
+    class Full:
+        def run(self, outputs: Any, feed: Any, options: Any) -> Any:
+            raise RuntimeError(f"[ONNXRuntimeError] : 1 : FAIL : {message}")
+
+    made._session = Full()
+    with pytest.raises(OutOfMemoryError, match="2 x 7 tokens"):
+        made.forward(batch_of(7, 5))
 
 
 def test_a_closed_runtime_answers_no_more(graph: Path):
