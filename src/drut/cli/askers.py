@@ -23,6 +23,7 @@ def open_asker(
     questions: Questions,
     options: AskOptions,
     calibrated: Mapping[str, Any] | None = None,
+    engine: Mapping[str, Any] | None = None,
 ) -> Asker:
     """Open what answers: the named checkpoint; else a Router, if there is anything to route to.
 
@@ -33,14 +34,15 @@ def open_asker(
         options: how states are answered.
         calibrated: arguments of `drut.Agent` about calibration. They belong to one checkpoint, so
             nothing is routed with them.
+        engine: arguments of `drut.Agent` and of `Router` about the runtime.
 
     Raises:
         DrutError: it cannot be opened.
     """
     if checkpoint is None and not calibrated and any_exported(ROUTED):
-        return RoutedAsker(Router(device=device), questions, options)
+        return RoutedAsker(Router(device=device, **(engine or {})), questions, options)
     name = DEFAULT_CHECKPOINT if checkpoint is None else checkpoint
-    agent = load(name, device=device, **(calibrated or {}))
+    agent = load(name, device=device, **(calibrated or {}), **(engine or {}))
     return AgentAsker(agent, questions, options)
 
 

@@ -24,11 +24,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "wrong, else 1."
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--url",
+        help="Triton server to look at, too: grpc://HOST:8001 or http://HOST:8000 (default: "
+        "DRUT_TRITON_URL)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the report. Returns the exit code."""
-    health = examine()
+    health = examine(url=arguments.url)
     if arguments.json:
         write_json(health.as_dict(), sys.stdout)
     else:
@@ -50,6 +55,8 @@ def show(health: Health, console: Console) -> None:
     ]
     _section(console, "Bundles", bundles or [("none",)])
     _section(console, "Hub", _hub(health.hub))
+    if health.server is not None:
+        _section(console, "Triton server", health.server.rows())
     _problems(console, health)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from drut import settings
 from drut.cli.found import Found, scan
 from drut.cli.probe import DeviceCheck, try_device
+from drut.cli.server import ServerHealth, examine_server
 from drut.errors import DrutError
 from drut.loading import DEFAULT_CHECKPOINT
 from drut.runtimes.devices import CUDA, TENSORRT, parse_device
@@ -79,6 +80,7 @@ class Health:
     bundles: list[Found]
     hub: Hub
     problems: list[Problem]
+    server: ServerHealth | None = None  # None: no address of one is known
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready report."""
@@ -92,20 +94,30 @@ class Health:
             "model_repositories": [asdict(each) for each in self.repositories],
             "bundles": [each.as_dict() for each in self.bundles],
             "hub": asdict(self.hub),
+            "server": None if self.server is None else self.server.as_dict(),
         }
 
 
-def examine(attempt: Try = try_device) -> Health:
-    """Look at everything. Takes seconds: every device is tried with a real session."""
+def examine(attempt: Try = try_device, *, url: str | None = None) -> Health:
+    """Look at everything. Takes seconds: every device is tried with a real session.
+
+    Args:
+        attempt: tries a device.
+        url: of a Triton server to look at, too; None: `DRUT_TRITON_URL`.
+    """
     versions = installed_versions()
     repositories = settings.model_repositories()
     bundles = scan(repositories)
     devices, providers = check_devices(bundles, attempt)
+    url = url or settings.default_triton_url()
+    good = [each.bundle for each in bundles if each.bundle and not each.fault]
+    server = examine_server(url, good) if url else None
     problems = [
         *_engine_problems(versions, providers),
         *_device_problems(versions, devices),
         *_bundle_problems(bundles),
         *_setting_problems(repositories),
+        *_server_problems(server),
     ]
     return Health(
         system=f"Python {platform.python_version()}, {platform.platform()}",
@@ -116,6 +128,7 @@ def examine(attempt: Try = try_device) -> Health:
         bundles=bundles,
         hub=_hub(),
         problems=problems,
+        server=server,
     )
 
 
@@ -234,6 +247,23 @@ def _setting_problems(repositories: Sequence[Path]) -> Iterator[Problem]:
             read()
         except DrutError as exc:
             yield Problem(str(exc), "correct the variable, or unset it")
+
+
+def _server_problems(server: ServerHealth | None) -> Iterator[Problem]:
+    if server is None:
+        return
+    if server.fault:
+        yield Problem(
+            f"the Triton server cannot be used: {server.fault}",
+            "start it, or correct --url or DRUT_TRITON_URL",
+        )
+    for each in server.models:
+        if each.fits is False:
+            yield Problem(
+                f"the server's model {each.name} {each.version} is not the bundle here: "
+                f"{each.detail}",
+                "serve the bundle of this machine, or copy the server's here",
+            )
 
 
 def _threads() -> Threads:

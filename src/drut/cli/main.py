@@ -22,12 +22,13 @@ COMMANDS: Final = {
     "doctor": "show what is installed and usable, and what is wrong",
     "export": "export a checkpoint to ONNX (needs drut[export])",
     "verify": "check a bundle's files, and its answers against the checkpoint",
+    "repository": "write or check what Triton reads of exported bundles",
     "bundle": "list, show or remove exported bundles, or clean up after them",
     "bundles": "the same as: bundle list",
 }
 """Sub-command, which is a module beside this one, to its summary."""
 
-HANDED_ON: Final = ("export", "verify")
+HANDED_ON: Final = ("export", "repository", "verify")
 """Sub-commands of the exporter, which looks at their arguments itself."""
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from drut.cli.answering import AskOptions, Printer, answer_file
 from drut.cli.askers import ROUTED, open_asker
@@ -17,6 +17,7 @@ from drut.errors import InvalidRequestError, InvalidTextError
 from drut.loading import DEFAULT_CHECKPOINT
 from drut.presets import PRESETS, preset
 from drut.questions import without_repeats
+from drut.runtimes.opening import RuntimeName
 
 DEFAULT_PRESET: Final = "triage"
 _DESCRIPTION: Final = """\
@@ -48,6 +49,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--checkpoint", metavar="NAME", help=_CHECKPOINT_HELP)
     add("--device", help="auto, cpu, cuda, cuda:N or tensorrt (default: DRUT_DEVICE, or auto)")
+    add(
+        "--runtime",
+        choices=[name for name in get_args(RuntimeName) if name != "ort"],
+        help="what runs the graph (default: triton with --url, else onnxruntime)",
+    )
+    add(
+        "--url",
+        help="Triton server: grpc://HOST:8001 or http://HOST:8000 (default: DRUT_TRITON_URL)",
+    )
     add("--long", action="store_true", help="read a state of any length, window by window")
     add("--lang", help="language code that picks temperatures")
     add("--lang-temperatures", type=Path, metavar="FILE", help="temperatures per language code")
@@ -82,7 +92,12 @@ def run(arguments: argparse.Namespace) -> int:
     as_json = arguments.json or not (arguments.table or is_terminal(sys.stdout))
     options = _options(arguments)
     opened = open_asker(
-        arguments.checkpoint, arguments.device, questions, options, _calibrated(arguments)
+        arguments.checkpoint,
+        arguments.device,
+        questions,
+        options,
+        _calibrated(arguments),
+        _engine(arguments),
     )
     with closing(opened) as asker:
         asker.check()
@@ -109,12 +124,21 @@ def _calibrated(arguments: argparse.Namespace) -> dict[str, Any]:
     return given
 
 
+def _engine(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Arguments of the agent or the Router about the runtime, as far as they are given."""
+    runtime = arguments.runtime or ("triton" if arguments.url else None)
+    given = {"runtime": runtime, "url": arguments.url}
+    return {name: value for name, value in given.items() if value is not None}
+
+
 def _check_usage(arguments: argparse.Namespace) -> None:
     fail: Callable[[str], Any] = arguments.parser.error
     if arguments.text is not None and arguments.file is not None:
         fail("give TEXT or --file, not both")
     if arguments.text is None and arguments.file is None and is_terminal(sys.stdin):
         fail("give TEXT, - to read standard input, or --file PATH")
+    if arguments.url is not None and arguments.runtime not in (None, "triton"):
+        fail(f"--url has no meaning with --runtime {arguments.runtime}")
     if arguments.calibration_any_graph and arguments.calibration is None:
         fail("--calibration-any-graph has no meaning without --calibration")
     if arguments.long:
