@@ -1,6 +1,6 @@
 """Calls of several threads at once, with the queue and without it, printed as JSON.
 
-    python benchmarks/concurrency.py [--on cpu|device] [--callers 1,8,32] [--rounds 5]
+    python -m benchmarks.concurrency [--on cpu|device] [--callers 1,8,32] [--rounds 5]
 
 `cpu` runs the starter on this machine. `device` stands in for an accelerator that runs one pass at
 a time, each of 5 ms and 0.02 ms a row more: it shows what sharing passes is worth there, and

@@ -1,6 +1,6 @@
 """How language detection reads the labelled sentences, as a table.
 
-    python benchmarks/detection.py [--peer-python /venv/bin/python] [--json] [--errors]
+    python -m benchmarks.detection [--peer-python /venv/bin/python] [--json] [--errors]
 
 E, U and N are texts judged English, undecided and not English. Compared are the installed
 identifier, the word lists that stand in for it, and, given a Python that has it installed, the

@@ -3,7 +3,7 @@
 Exports one random model of ModernBERT-base's or of the starter's size twice, with the last head
 layer at the first token and the markers, and with it at every token, and times both graphs in turn.
 
-    python benchmarks/head_places.py --size base
+    python -m benchmarks.head_places --size base
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Microseconds that everything but the forward pass takes, printed as JSON.
 
-    python benchmarks/overhead.py [--repeat 500]
+    python -m benchmarks.overhead [--repeat 500]
 
 The runtime answers at once, so a call's time is encoding, hooks, decoding and routing. The
 tokenizer and settings are those of the starter. Figures are medians. Nothing is asserted.

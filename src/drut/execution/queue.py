@@ -212,7 +212,7 @@ class _Core:
             raise
         late = call.deadline is not None and time.monotonic() >= call.deadline
         ends = late or (cancellation is not None and cancellation.pending)
-        return self._finish(own, logits, next_of=None if ends else call)
+        return self._finish(own, logits, call, ends=ends)
 
     def _await(self, call: Call, cancellation: Cancellation | None) -> None:
         if cancellation is None:
@@ -275,9 +275,14 @@ class _Core:
         self._counters.started(taken.units, time.monotonic())
 
     def _finish(
-        self, taken: SharedPass, outcome: Logits | BaseException, next_of: Call | None = None
+        self,
+        taken: SharedPass,
+        outcome: Logits | BaseException,
+        owner: Call | None = None,
+        *,
+        ends: bool = False,
     ) -> SharedPass | None:
-        """Hand out what a pass gave; returns the next pass of `next_of`, if it may go on."""
+        """Hand out what a pass gave; returns the next one of its owner, unless that one ends."""
         following = None
         with self._lock:
             self._running.discard(taken)
@@ -288,8 +293,11 @@ class _Core:
                 self._line.settle(taken, outcome)
             if self._closed:
                 self._line.fail_all(_closed)
-            elif next_of is not None:
-                following = self._take_own(next_of)
+            elif owner is not None and ends:
+                # Before a worker is called, which would run them for nobody.
+                self._counters.withdrawn_rows += self._line.remove(owner)
+            elif owner is not None:
+                following = self._take_own(owner)
             self._call_worker()
             last = self._closed and not self._running
         if last:
