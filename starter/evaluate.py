@@ -14,6 +14,7 @@ import numpy as np
 
 from drut.checkpoint.bundle import Bundle, read_bundle
 from drut.checkpoint.config import CONFIG_NAME, read_json_object
+from drut_export.graph import EXTERNAL_NAME
 from starter import evalsets
 from starter.answering import Answerer, BundleAnswerer, CheckpointAnswerer, reordered
 from starter.bank import HERE, Kind
@@ -161,8 +162,8 @@ def as_markdown(report: Mapping[str, Any]) -> str:
 def _about(facts: Mapping[str, Any]) -> list[str]:
     seen, minutes = facts["training"]["seen"], facts["training"]["seconds"] / 60
     return [
-        f"Bundle of {facts['bytes'] / 1e6:.1f} MB, SHA-256 of its graph "
-        f"`{facts['graph_sha256'][:16]}...`; weights after {seen:,} examples, "
+        f"Bundle of {facts['bytes'] / 1e6:.1f} MB, SHA-256 of its weights "
+        f"`{facts['weights_sha256'][:16]}...`; made from {seen:,} examples, "
         f"{minutes:.0f} minutes of training.",
         "",
     ]
@@ -210,7 +211,7 @@ def _facts(bundle: Bundle) -> dict[str, Any]:
     settings = read_json_object(bundle.directory / CONFIG_NAME)
     return {
         "bytes": size(bundle),
-        "graph_sha256": bundle.manifest["files"][bundle.graph.name]["sha256"],
+        "weights_sha256": bundle.manifest["files"][EXTERNAL_NAME]["sha256"],
         "temperature": settings["temperature"],
         "training": settings["training"],
     }

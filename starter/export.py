@@ -19,6 +19,9 @@ from starter.minilm import HUB_ID
 NAME: Final = "starter"
 VERSION: Final = 1
 PRECISION: Final = "int8-weights"
+MADE_FOR: Final = "triton:24.10"
+"""It shows Triton too, and no image is known to read the present format."""
+
 SOURCE: Final = f"starter (trained from {HUB_ID})"
 REPOSITORY: Final = HERE.parent / "model_repository"
 
@@ -39,6 +42,7 @@ def export(checkpoint: Path = CHECKPOINT_DIR, repository: Path = REPOSITORY) -> 
             precision=PRECISION,
             version=VERSION,
             source=SOURCE,
+            made_for=MADE_FOR,
         )
         export_checkpoint(request, progress=print)
         shutil.rmtree(place, ignore_errors=True)

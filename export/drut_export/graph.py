@@ -21,8 +21,8 @@ from drut_export.portable import write_out_biases
 from drut_export.triton_releases import PORTABLE, PRESENT, GraphFormat
 from drut_export.weights_apart import TRANSPOSED, take_weights_apart
 
-INLINE_BYTES: Final = 1_900_000_000
-"""Weights beyond this go into a second file: one protobuf file cannot exceed 2 GiB."""
+INLINE_BYTES: Final = 4_000_000
+"""Weights beyond this go into a second file, which engines map instead of copying it."""
 
 EXTERNAL_NAME: Final = f"{GRAPH_NAME}.data"
 

@@ -63,7 +63,8 @@ def export(size: str, directory: Path) -> dict[str, object]:
         ExportRequest(directory / "checkpoint", NAME, directory / "models"),
         progress=lambda line: print(f"{time.monotonic():.1f} {line}", file=sys.stderr, flush=True),
     )
-    return {"bytes": bundle.graph.stat().st_size, **bundle.manifest["verification"]}
+    stored = sum(each["bytes"] for each in bundle.manifest["files"].values())
+    return {"bytes": stored, **bundle.manifest["verification"]}
 
 
 def predict(size: str, directory: Path) -> dict[str, object]:

@@ -11,6 +11,8 @@ from starter.metrics import KINDS, of_kind, summarise
 
 import drut
 from drut.checkpoint.bundle import read_bundle
+from drut_export.graph import EXTERNAL_NAME
+from drut_export.triton_releases import RELEASES
 
 ROOM = 0.03  # answers on the edge fall differently on another processor
 MEGABYTES = 25
@@ -27,8 +29,8 @@ def bundle():
 
 
 def test_the_figures_are_those_of_this_file(report, bundle):
-    graph = bundle.manifest["files"][bundle.graph.name]
-    assert report["bundle"]["graph_sha256"] == graph["sha256"]
+    weights = bundle.manifest["files"][EXTERNAL_NAME]
+    assert report["bundle"]["weights_sha256"] == weights["sha256"]
     assert as_markdown(report) in README.read_text(encoding="utf-8")
 
 
@@ -38,6 +40,11 @@ def test_the_bundle_is_small_and_carries_its_licences(bundle):
     assert bundle.manifest["source"] == SOURCE
     assert "Apache License" in (bundle.directory / "LICENSE").read_text(encoding="utf-8")
     assert "WordNet 3.0" in (bundle.directory / "NOTICE").read_text(encoding="utf-8")
+
+
+def test_the_bundle_is_read_by_every_server_that_is_known(bundle):
+    assert bundle.manifest["opset"] <= min(each.opset for each in RELEASES)
+    assert bundle.manifest["ir_version"] <= min(each.ir_version for each in RELEASES)
 
 
 def test_the_test_cases_are_answered_as_published(report, bundle):
