@@ -10,18 +10,20 @@ TRITON_PYTHON ?= $(PYTHON)
 OPTIMUM := .venvs/optimum
 OPTIMUM_PIP := $(OPTIMUM)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-optimum.txt
 TRITON_PIP := $(TRITON)/bin/python -m pip install --quiet --disable-pip-version-check
+RAY := .venvs/ray
+KSERVE := .venvs/kserve
 OLD_ENGINES := $(patsubst %,.venvs/onnxruntime-%/.ready,1.16.3 1.19.2 1.20.1)
 
-.PHONY: demo test check format bench bench-quick nightly optimum-env starter triton clean
+.PHONY: demo test check format bench bench-quick nightly optimum-env ray-env kserve-env starter triton clean
 
 demo: $(VENV)/.demo  ## answer three customer messages with the starter checkpoint
 	$(BIN)/drut predict --file examples/messages.txt --preset triage --table
 
 # Without the tests marked slow: minutes each, gigabytes of memory. `make nightly` runs those.
 test: $(VENV)/.dev $(TRITON)/.ready check  ## lint, types, import rules, and every quick test
-	$(BIN)/python -m pytest --numprocesses auto -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not slow" $(PYTEST_ARGS)
 
-nightly: $(VENV)/.dev $(OPTIMUM)/.ready $(OLD_ENGINES)  ## the tests marked slow: large checkpoints, other versions
+nightly: $(VENV)/.dev $(OPTIMUM)/.ready $(RAY)/.ready $(KSERVE)/.ready $(OLD_ENGINES)  ## the tests marked slow: large checkpoints, other versions
 	$(BIN)/python -m pytest -m slow -s $(PYTEST_ARGS)
 
 optimum-env: $(OPTIMUM)/.ready  ## transformers 4 with optimum's ONNX exporter, for `make nightly`
@@ -30,7 +32,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mypy tests/typing
+	$(BIN)/mypy tests/typing docker
 	$(BIN)/lint-imports
 
 format: $(VENV)/.dev
@@ -82,6 +84,21 @@ $(OPTIMUM)/.ready: pyproject.toml constraints-optimum.txt
 	$(PYTHON) -m venv $(OPTIMUM)
 	$(OPTIMUM_PIP) 'torch==2.13.0'
 	$(OPTIMUM_PIP) --editable '.[cpu]' transformers optimum-onnx safetensors onnx onnxscript pytest
+	touch $@
+
+ray-env: $(RAY)/.ready  ## Ray for examples/ray, for `make nightly`
+
+$(RAY)/.ready: pyproject.toml constraints.txt constraints-ray.txt
+	$(PYTHON) -m venv $(RAY)
+	$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --constraint constraints-ray.txt --editable '.[cpu]' 'ray[data]'
+	touch $@
+
+kserve-env: $(KSERVE)/.ready  ## KServe's model classes, for `make nightly`
+
+$(KSERVE)/.ready:
+	$(PYTHON) -m venv $(KSERVE)
+	$(KSERVE)/bin/python -m pip install --quiet --disable-pip-version-check 'kserve==0.21.0' 'pyyaml>=6.0'
 	touch $@
 
 # The oldest ONNX Runtime that images of Triton have, by drut_export/triton_releases.py.
