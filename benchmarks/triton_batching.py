@@ -1,6 +1,6 @@
 """How many rows Triton puts into one pass when callers send texts of mixed lengths.
 
-    python benchmarks/triton_batching.py [--callers 32] [--requests 800] [--rounds 3]
+    python -m benchmarks.triton_batching [--callers 32] [--requests 800] [--rounds 3]
 
 Several ways to send the same questions to the same server, one after the other and then again, so
 that a disturbance of the machine hits all of them; prints one JSON object. `plain` sends each row
@@ -15,7 +15,6 @@ import os
 import random
 import shutil
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -26,18 +25,15 @@ from typing import Any
 import numpy as np
 import tritonclient.grpc as grpcclient
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
-
-from drut.batching import collate  # noqa: E402
-from drut.encoding.sequence import Encoder, TokenBudget  # noqa: E402
-from drut.loading import open_by_name  # noqa: E402
-from drut.questions import parse_questions  # noqa: E402
-from triton_server import TritonServer, triton_server  # noqa: E402
+from benchmarks.triton_servers import ROOT, TritonServer, triton_server
+from drut.batching import collate
+from drut.encoding.sequence import Encoder, TokenBudget
+from drut.loading import open_by_name
+from drut.questions import parse_questions
 
 TOKENS = (32, 64, 128, 256, 512)
 OPTIONS = (16,)
-PADDING = ("0.1", "0.5", "0.75", "1.0")
+PADDING = ("0.1", "0.3", "0.5", "0.75", "1.0")
 WORDS = [
     *("the", "invoice", "was", "charged", "twice", "and", "nobody", "answers", "my", "calls"),
     *("about", "order", "refund", "delivery", "late", "screen", "shows", "error", "after"),

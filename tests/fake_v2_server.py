@@ -22,11 +22,11 @@ from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
+import trustme
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
 
 from drut.tensors import MASKED_LOGIT, Batch, Logits
@@ -411,12 +411,12 @@ class _Grpc(service_pb2_grpc.GRPCInferenceServiceServicer):
 
 @contextmanager
 def fake_v2_server(
-    tls: Path | None = None, ports: tuple[int, int] = (0, 0)
+    tls: trustme.LeafCert | None = None, ports: tuple[int, int] = (0, 0)
 ) -> Iterator[FakeV2Server]:
     """A fake that answers on both protocols until the block ends.
 
     Args:
-        tls: directory with `certificate.pem` and `key.pem`, to answer over TLS.
+        tls: certificate to answer over TLS with.
         ports: of HTTP and of gRPC; 0: any free one.
     """
     state = FakeV2Server()
@@ -424,12 +424,12 @@ def fake_v2_server(
     credentials = None
     if tls is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(tls / "certificate.pem", tls / "key.pem")
+        tls.configure_cert(context)
         web.socket = context.wrap_socket(
             web.socket, server_side=True, do_handshake_on_connect=False
         )
-        pair = (tls / "key.pem").read_bytes(), (tls / "certificate.pem").read_bytes()
-        credentials = grpc.ssl_server_credentials([pair])
+        chain = b"".join(blob.bytes() for blob in tls.cert_chain_pems)
+        credentials = grpc.ssl_server_credentials([(tls.private_key_pem.bytes(), chain)])
         state.scheme = "s"
     thread = threading.Thread(target=web.serve_forever, args=(0.02,), daemon=True)
     thread.start()

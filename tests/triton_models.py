@@ -9,6 +9,8 @@ from typing import Any
 from bundles import write_bundle
 from drut.checkpoint.bundle import read_bundle
 from drut.checkpoint.config import read_config
+from drut.triton_model import DECISION_SUFFIX, MAX_QUEUED
+from drut_export.pbtxt import QueueBounds
 from drut_export.triton_files import write_triton_files
 from tiny_checkpoint import TINY, TINY_PARALLEL
 
@@ -79,17 +81,35 @@ def serve_bundle(
     return repository / name
 
 
-def serve_puppet(repository: Path, name: str = "tiny", **manifest: Any) -> Path:
+def serve_puppet(
+    repository: Path, name: str = "tiny", *, bounds: QueueBounds | None = None, **manifest: Any
+) -> Path:
     """The same with a graph that does what `behave` tells it: sleep, or fail.
+
+    Args:
+        repository: as above.
+        name: as above.
+        bounds: of the server's queue for the graph.
+        manifest: as above.
 
     Returns:
         `<repository>/<name>/`.
     """
     model = serve_bundle(repository, name, **manifest)
+    write_triton_files(model, bounds=bounds)
     edit_config(model, 'backend: "onnxruntime"', 'backend: "python"')
     (model / "1" / "model.py").write_text(PUPPET, encoding="utf-8")
     behave(model)
     return model
+
+
+def bound_decision(model: Path, requests: int) -> None:
+    """Let the decision model of a bundle hold so many requests at most."""
+    old, new = (
+        f'key: "max_queue" value: {{ string_value: "{number}" }}'
+        for number in (MAX_QUEUED, requests)
+    )
+    edit_config(model.with_name(f"{model.name}{DECISION_SUFFIX}"), old, new)
 
 
 def behave(model: Path, *, seconds: float = 0.0, fails: bool = False) -> None:

@@ -24,7 +24,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from drut.triton_model import METRIC
 
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = ROOT / ".triton-venv"
@@ -120,20 +122,26 @@ class TritonServer:
             "mean_batch": rows / passes if passes else 0.0,
         }
 
-    def waiting(self, model: str) -> int:
-        """Requests in the model's queue at this moment."""
+    def held(self, model: str) -> float:
+        """Requests that a decision model says it has taken and not answered."""
         with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=30.0) as answer:
             text = answer.read().decode()
-        pattern = rf'^nv_inference_pending_request_count{{model="{re.escape(model)}",.*}} (\d+)$'
-        return sum(map(int, re.findall(pattern, text, re.MULTILINE)))
+        (found,) = re.findall(rf'^{METRIC}{{model="{model}",.*}} (\S+)$', text, re.MULTILINE)
+        return float(found)
 
-    def wait_waiting(self, model: str, count: int, *, seconds: float = 30.0) -> None:
-        """Return once so many requests are in the model's queue."""
+    def wait_taken(self, model: str, count: int, *, seconds: float = 30.0) -> None:
+        """Return once a decision model has taken so many requests in since it was loaded."""
         end = time.monotonic() + seconds
-        while self.waiting(model) < count:
+        while (taken := self.statistics(model)["rows"]) < count:
             if time.monotonic() > end:
-                raise TimeoutError(f"{self.waiting(model)} of {count} requests wait for {model}")
+                raise TimeoutError(f"{model} has taken {taken} of {count} requests")
             time.sleep(0.02)
+
+    def restart(self) -> None:
+        """Start a killed server again, at the same addresses."""
+        with self.log_path.open("ab") as log:
+            self.process = _spawn(self.process.args, log)
+        _wait(self, START_SECONDS)
 
     def load(self, model: str, **parameters: object) -> None:
         """Load or reload a model; needs `--model-control-mode=explicit`."""
@@ -151,9 +159,12 @@ class TritonServer:
         """End the server and its Python processes at once, and clear what they held."""
         # The server leads a group of its own, so this reaches Python processes it left behind.
         with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+            self.process.wait()
             for _ in range(500):
+                if not running(self.pid):
+                    break
                 os.killpg(self.pid, signal.SIGKILL)
-                self.process.wait()
                 time.sleep(0.01)
         for region in SHARED_MEMORY.glob(f"{self.identity}*"):
             region.unlink(missing_ok=True)
@@ -177,11 +188,26 @@ class TritonServer:
         return code
 
 
+def running(group: int) -> list[int]:
+    """Processes of a group that run; the dead ones that nobody has waited for do not."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with suppress(ProcessLookupError, FileNotFoundError):
+                state, _, members = (
+                    (entry / "stat").read_text(encoding="ascii").rpartition(")")[2].split()[:3]
+                )
+                if int(members) == group and state not in "ZX":
+                    found.append(int(entry.name))
+    return found
+
+
 @contextmanager
 def triton_server(
     repository: Path | str,
     *args: str,
     seconds: float = START_SECONDS,
+    auto_complete: bool = False,
 ) -> Iterator[TritonServer]:
     """Run a server over a model repository; it serves every model there when the block begins.
 
@@ -189,12 +215,16 @@ def triton_server(
         repository: the model repository; the server only reads it.
         args: further options of tritonserver.
         seconds: how long the start may take.
+        auto_complete: whether it asks models about their configs, as it does by itself. Configs
+            of drut leave nothing open, and it starts every Python process twice for that.
 
     Raises:
         TritonStartError: it ended or did not answer in time; the message holds its log.
     """
     require_environment()
     _sweep()
+    if not auto_complete:
+        args = (*args, "--disable-auto-complete-config")
     with tempfile.TemporaryDirectory(prefix="drut-triton-") as home:
         server = _start(Path(repository), args, Path(home), seconds)
         try:
@@ -256,14 +286,7 @@ def _start_once(
     ]
     log = home / f"{identity}.log"
     with log.open("wb") as out:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env=_environment(),
-            start_new_session=True,
-        )
+        process = _spawn(command, out)
     http, grpc, metrics = (f"127.0.0.1:{port}" for port in ports)
     server = TritonServer(repository, http, grpc, metrics, identity, log, process)
     try:
@@ -272,6 +295,17 @@ def _start_once(
         server.kill()
         raise
     return server
+
+
+def _spawn(command: Any, log: IO[bytes]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env=_environment(),
+        start_new_session=True,
+    )
 
 
 def _wait(server: TritonServer, seconds: float) -> None:

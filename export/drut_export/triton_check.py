@@ -29,7 +29,8 @@ READ_BY_BACKEND: Final = frozenset(
 
 READ_BY_CLIENTS: Final = frozenset({"tokenizer_sha256", "drut_version"})
 READ_BY_DECISION: Final = (
-    frozenset({"graph", "bundle", "bundle_version", "target", "max_padding"}) | READ_BY_CLIENTS
+    frozenset({"graph", "bundle", "bundle_version", "target", "max_padding", "max_queue"})
+    | READ_BY_CLIENTS
 )
 
 TENSORRT_OPTIONS: Final = frozenset(
@@ -215,19 +216,54 @@ def _check_accelerators(config: Any) -> Iterator[str]:
 
 def _check_queue(config: Any) -> Iterator[str]:
     policy = config.dynamic_batching.default_queue_policy
-    if not policy.max_queue_size:
-        yield "the queue is unbounded; set max_queue_size"
     if policy.allow_timeout_override and not policy.default_timeout_microseconds:
         yield (
             "allow_timeout_override has no effect without default_timeout_microseconds, the "
             "ceiling of what callers may ask for"
         )
     groups = [group.count for group in config.instance_group]
-    if config.dynamic_batching.max_queue_delay_microseconds and sum(groups) > 1:
+    delay = config.dynamic_batching.max_queue_delay_microseconds
+    if delay and sum(groups) > 1 and _is_bounded(config):
         yield (
             "several instances, a queue delay and queue limits together lose throughput over "
             "time in servers before mid-2026; leave the delay out"
         )
+
+
+def _is_bounded(config: Any) -> bool:
+    """Whether the server's batcher looks at its queue one pass at a time, and may oversleep."""
+    batching = config.dynamic_batching
+    policy = batching.default_queue_policy
+    return bool(
+        policy.max_queue_size
+        or policy.default_timeout_microseconds
+        or policy.allow_timeout_override
+        or batching.priority_levels
+    )
+
+
+def notes_on_repository(repository: Path) -> list[str]:
+    """What works in a model repository and has a price; configs that cannot be read have none.
+
+    Raises:
+        MissingDependencyError: what reads configs is not installed.
+    """
+    parse = _parser()
+    notes = []
+    for model in models_in(repository):
+        for directory in (model, model.with_name(f"{model.name}{DECISION_SUFFIX}")):
+            try:
+                bounded = _is_bounded(_config(directory, parse))
+            except (OSError, ValueError):
+                continue
+            if bounded:
+                notes.append(
+                    f"{directory.name}: its queue in the server has bounds or priorities; server "
+                    "2.51 then lets requests that meet others wait for half a second. Without "
+                    "them it does not; write that with: drut repository write --max-queue 0 "
+                    "--queue-timeout 0"
+                )
+    return notes
 
 
 def _check_warm_up(config: Any) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """`drut repository`: what Triton reads of exported bundles, written and checked."""
 
 import argparse
+import math
 import shutil
 import sys
 from collections.abc import Sequence
@@ -11,10 +12,11 @@ from drut.checkpoint.bundle import read_version, split_version, version_director
 from drut.errors import DrutError, ExportError
 from drut.loading import find_version
 from drut.settings import default_repository
-from drut_export.pbtxt import TARGETS
+from drut_export.pbtxt import TARGETS, QueueBounds
 from drut_export.publishing import staging_directory
-from drut_export.triton_check import check_repository
+from drut_export.triton_check import check_repository, notes_on_repository
 from drut_export.triton_files import (
+    bounds_of,
     decision_directory,
     models_in,
     refuse_decision,
@@ -22,6 +24,8 @@ from drut_export.triton_files import (
 )
 
 FAILED: Final = 1
+
+MAX_SECONDS: Final = 86400
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,6 +52,20 @@ def make_parser() -> argparse.ArgumentParser:
     add("--to", type=Path, metavar="DIR", help="model repository that the bundles are copied to")
     add("--target", choices=TARGETS, help="where the graph runs (default: as before, else cpu)")
     add("--threads", type=_positive, metavar="N", help="of one pass on the CPU (default: 2)")
+    add(
+        "--max-queue",
+        type=_whole,
+        metavar="N",
+        help="requests that may wait in the server's queue for the graph, 0: any number (default: "
+        "as before, else 0). Server 2.51 stalls requests for half a second where there is a bound",
+    )
+    add(
+        "--queue-timeout",
+        type=_seconds,
+        metavar="S",
+        help="seconds that they may wait, and the ceiling of callers' own timeouts, 0: none "
+        "(default: as before, else 0). The same holds",
+    )
     writing.set_defaults(act=_write)
     checking = actions.add_parser("check", help="look for what a server would refuse or ignore")
     checking.add_argument(
@@ -67,11 +85,20 @@ def _write(arguments: argparse.Namespace) -> int:
             target=arguments.target,
             threads=arguments.threads,
             version=number if number is None else int(found.name),
+            bounds=_bounds(arguments, model),
         )
         for path in left:
             _tell(f"left {path} alone: its first line says that somebody has made it their own")
         sys.stdout.write(f"{model}\n{decision_directory(model)}\n")
     return 0
+
+
+def _bounds(arguments: argparse.Namespace, model: Path) -> QueueBounds:
+    before = bounds_of(model)
+    return QueueBounds(
+        before.requests if arguments.max_queue is None else arguments.max_queue,
+        before.seconds if arguments.queue_timeout is None else arguments.queue_timeout,
+    )
 
 
 def _copied(version: Path, repository: Path) -> Path:
@@ -100,6 +127,8 @@ def _check(arguments: argparse.Namespace) -> int:
         for fault in check_repository(repository):
             sys.stdout.write(f"{repository}: {fault}\n")
             code = FAILED
+        for note in notes_on_repository(repository):
+            sys.stdout.write(f"{repository}: note: {note}\n")
     return code
 
 
@@ -107,6 +136,24 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
     return int(text)
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds <= MAX_SECONDS:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of seconds from 0 to {MAX_SECONDS}"
+        )
+    return seconds
 
 
 def _tell(line: str) -> None:

@@ -14,6 +14,7 @@ from drut.triton_model import DECISION_SUFFIX
 from drut_export.pbtxt import (
     CONFIG_PBTXT,
     GENERATED,
+    QueueBounds,
     Target,
     render_decision_pbtxt,
     render_pbtxt,
@@ -31,6 +32,8 @@ DECISION_VERSION: Final = "1"
 """The decision model has one version: which bundle it answers with is a parameter of its config."""
 
 _TARGET: Final = re.compile(r'gpu_execution_accelerator[^"]*name: "(\w+)"')
+_QUEUED: Final = re.compile(r"^    max_queue_size: (\d+)$", re.MULTILINE)
+_WAIT: Final = re.compile(r"^    default_timeout_microseconds: (\d+)$", re.MULTILINE)
 _THREADS: Final = re.compile(r'key: "intra_op_thread_count" value: \{ string_value: "(\d+)" \}')
 
 
@@ -40,6 +43,7 @@ def write_triton_files(
     target: Target | None = None,
     threads: int | None = None,
     version: int | None = None,
+    bounds: QueueBounds | None = None,
 ) -> list[Path]:
     """Write or renew the files that Triton reads, and nothing of the bundle itself.
 
@@ -48,6 +52,7 @@ def write_triton_files(
         target: where the graph runs; None: as the present config says, else `cpu`.
         threads: of one pass on the CPU; None: as the present config says, else a default.
         version: the version to serve, for a rollback; None: the highest.
+        bounds: of the server's queue for the graph; None: as the present config says, else none.
 
     Returns:
         Configs that were left alone, since somebody has made them their own.
@@ -70,6 +75,7 @@ def write_triton_files(
             target=chosen,
             threads=threads or _threads_of(present, chosen == _target_of(present)),
             pinned=version is not None and version != max(versions(model)),
+            bounds=bounds_of(model) if bounds is None else bounds,
         ),
         decision / DECISION_VERSION / "model.py": MODEL_PY,
         decision / CONFIG_PBTXT: render_decision_pbtxt(
@@ -83,6 +89,13 @@ def write_triton_files(
         else:
             write_whole(path, text)
     return left
+
+
+def bounds_of(model: Path) -> QueueBounds:
+    """Bounds of the server's queue in the config that drut has written for a bundle, if any."""
+    text = _read(model / CONFIG_PBTXT)
+    queued, wait = _QUEUED.search(text), _WAIT.search(text)
+    return QueueBounds(int(queued[1]) if queued else 0, int(wait[1]) / 1e6 if wait else 0.0)
 
 
 def follow_versions(model: Path) -> None:

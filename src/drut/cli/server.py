@@ -72,4 +72,5 @@ def _try(url: str, bundle: Bundle) -> tuple[bool, str]:
     runtime.close()
     info = runtime.info
     tokenizer = info.details["tokenizer"].partition(":")[0]
-    return True, f"fits the bundle here, on {info.device}, tokenizer {tokenizer}"
+    queue = info.details["queue"]
+    return True, f"fits the bundle here, on {info.device}, tokenizer {tokenizer}, queue {queue}"

@@ -101,6 +101,7 @@ class TritonRuntime:
                 "model_version": self._model.version_text or "latest",
                 "served_versions": list(served.versions),
                 "tokenizer": served.tokenizer,
+                "queue": served.queue,
             },
         )
 

@@ -43,6 +43,7 @@ class Served:
     device: str  # where the server runs it: cpu, cuda or cuda:N; triton: it does not say
     versions: tuple[str, ...]
     tokenizer: str  # how its digest compares
+    queue: str  # whether the server bounds its queue
 
 
 def agree(
@@ -83,7 +84,7 @@ def agree(
             "the server has"
         )
     versions = tuple(map(str, metadata.get("versions") or ()))
-    return Served(max_rows, _device(config), versions, tokenizer)
+    return Served(max_rows, _device(config), versions, tokenizer, _queue(config))
 
 
 def _tensor_faults(
@@ -151,6 +152,20 @@ def _device(config: Mapping[str, Any]) -> str:
     if kind == "cuda" and isinstance(gpus, list) and len(gpus) == 1:
         return f"cuda:{gpus[0]}"
     return kind
+
+
+def _queue(config: Mapping[str, Any]) -> str:
+    batching = config.get("dynamic_batching")
+    policy = batching.get("default_queue_policy") if isinstance(batching, Mapping) else None
+    if not isinstance(policy, Mapping):
+        return "unbounded"
+    size, wait = (
+        _whole(policy.get(name)) or 0 for name in ("max_queue_size", "default_timeout_microseconds")
+    )
+    if not size and not wait:
+        return "unbounded"
+    bounds = [f"{size} requests"] * bool(size) + [f"{wait / 1e6:g} s"] * bool(wait)
+    return f"bounded to {' and '.join(bounds)}: server 2.51 stalls requests that meet others"
 
 
 def _whole(value: object) -> int | None:

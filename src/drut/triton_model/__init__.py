@@ -17,6 +17,15 @@ ANSWERS: Final = "ANSWERS"
 MAX_ROWS: Final = 64
 """Rows of one pass, over all requests that Triton merges; both models are told this."""
 
-CPU_PADDING: Final = 0.75
+MAX_QUEUED: Final = 256
+"""Requests that the decision model holds; a further one is refused at once, before any work."""
+
+METRIC: Final = "drut_open_requests"
+"""Name of the gauge of requests that a decision model has taken and not answered."""
+
+CPU_PADDING: Final = 0.5
 """Share of padding in a pass of a graph on a CPU. More than inside one process, because a pass
 costs more here: docs/decisions/0013-mixed-lengths-on-triton.md."""
+
+CPU_TOKENS: Final = 2048
+"""Padded tokens of such a pass, more than inside one process for the same reason."""

@@ -1,10 +1,12 @@
 """What Triton's Python backend loads: requests in, responses out, and never an exception."""
 
+import asyncio
 import json
 import math
+import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,15 +30,33 @@ from drut.execution.policy import policy_for
 from drut.loading import open_by_name
 from drut.runtimes.base import RuntimeInfo
 from drut.tensors import OUTPUTS, Batch, Logits
-from drut.triton_model import ANSWERS, CPU_PADDING, MAX_ROWS, OPTIONS, QUESTIONS, STATE
+from drut.triton_model import (
+    ANSWERS,
+    CPU_PADDING,
+    CPU_TOKENS,
+    MAX_QUEUED,
+    MAX_ROWS,
+    METRIC,
+    OPTIONS,
+    QUESTIONS,
+    STATE,
+)
 from drut.triton_model.answering import Answerer, Call, CallerGoneError
+from drut.triton_model.line import Line
 from drut.triton_model.payload import read_ask, write_answers
+from drut.triton_model.places import Places
+
+TELL_SECONDS: Final = 0.25
 
 _TRY_LATER: Final = (DeadlineExceededError, OverloadedError, ServerNotReadyError)
 
 
 class TritonPythonModel:
-    """Answers texts with a bundle's graph, which is another model of the same server."""
+    """Answers texts with a bundle's graph, which is another model of the same server.
+
+    The server hands requests over as they come and is told their answers later, so that they wait
+    here: in a bounded line that knows their timeouts, and from which passes are filled.
+    """
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Read the tokenizer and settings of the bundle beside this model.
@@ -54,34 +74,129 @@ class TritonPythonModel:
             self._answerer = Answerer(
                 checkpoint, self._graph, calibration_of(checkpoint.config), _policy(given, bundle)
             )
+            self._places = Places(_max_queue(given))
+            self._gauge = Gauge(args["model_name"], args["model_version"])
         except DrutError as exc:
             raise pb_utils.TritonModelException(f"{args['model_name']}: {exc}") from exc
+        self._loop = asyncio.new_event_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._telling: asyncio.TimerHandle | None = None
+        self._line = Line(self._answerer, self._graph.run)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="drut-passes")
+        self._thread.start()
 
-    async def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """Answer every request; a fault of one is no other's."""
-        prepared = [self._prepare(request) for request in requests]
-        calls = [call for each in prepared if isinstance(each, list) for call in each]
-        try:
-            answered = iter(await self._answerer.answer(calls, self._graph.run))
-        except Exception as exc:  # noqa: BLE001 - a lost response would hang its caller for ever
-            _log(exc)
-            answered = iter([exc] * len(calls))
-        return [
-            _response([next(answered) for _ in each]) if isinstance(each, list) else _failure(each)
-            for each in prepared
-        ]
+    def execute(self, requests: Sequence[Any]) -> list[None]:
+        """Take requests in; each is answered through its sender, a fault of one is no other's."""
+        taken = []
+        for request in requests:
+            caller = Caller(request.get_response_sender())
+            if not self._places.take():
+                caller.answer(_failure(self._places.overloaded()))
+                continue
+            calls = self._prepare(request, caller.gone)
+            if isinstance(calls, Exception):
+                self._places.give_back()
+                caller.answer(_failure(calls))
+            else:
+                taken.append((calls, caller))
+        if taken:
+            self._loop.call_soon_threadsafe(self._begin, taken)
+        return [None] * len(requests)
 
-    def _prepare(self, request: Any) -> list[Call] | Exception:
+    def finalize(self) -> None:
+        """End the thread. Requests hold their model, so there are none."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._gauge.close()
+
+    def _prepare(self, request: Any, gone: Callable[[], bool]) -> list[Call] | Exception:
         """The rows of a request, encoded; or why it is not answered."""
         try:
             microseconds = request.timeout()
             deadline = time.monotonic() + microseconds / 1e6 if microseconds else None
             return [
-                self._answerer.prepare(read_ask(*texts), deadline, request.is_cancelled)
-                for texts in _rows(request)
+                self._answerer.prepare(read_ask(*texts), deadline, gone) for texts in _rows(request)
             ]
-        except Exception as exc:  # noqa: BLE001 - as above
+        except Exception as exc:  # noqa: BLE001 - a lost response would hang its caller for ever
             return exc
+
+    def _begin(self, taken: Sequence[tuple[Sequence[Call], "Caller"]]) -> None:
+        for calls, caller in taken:
+            task = self._loop.create_task(self._answer(calls, caller))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        self._tell_soon()
+
+    def _tell_soon(self) -> None:
+        """Tell the number of requests once for all that comes and goes in a while."""
+        if self._telling is None:
+            self._telling = self._loop.call_later(TELL_SECONDS, self._tell)
+
+    def _tell(self) -> None:
+        self._telling = None
+        taken = self._places.taken
+        self._gauge.tell(taken)
+        if taken:
+            self._tell_soon()
+
+    async def _answer(self, calls: Sequence[Call], caller: "Caller") -> None:
+        try:
+            response = _response(await self._line.answer(calls))
+        except Exception as exc:  # noqa: BLE001 - as above
+            response = _failure(exc)
+        self._places.give_back()
+        caller.answer(response)
+
+
+class Caller:
+    """Where the answer to one request goes."""
+
+    def __init__(self, sender: Any) -> None:
+        self._sender: Any = sender
+
+    def gone(self) -> bool:
+        """Whether the request was cancelled.
+
+        Not asked once it is answered: the server has let go of it then, and would crash.
+        """
+        return self._sender is not None and bool(self._sender.is_cancelled())
+
+    def answer(self, response: Any) -> None:
+        """Send the one response."""
+        sender, self._sender = self._sender, None
+        try:
+            sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        except Exception as exc:  # noqa: BLE001 - the other requests are to be answered
+            _log(exc)
+
+
+class Gauge:
+    """How many requests a decision model holds, among the server's own metrics.
+
+    The server counts only what waits in its queue, from which they are taken at once.
+    """
+
+    def __init__(self, model: str, version: str) -> None:
+        self._metric: Any = None
+        try:
+            self._family = pb_utils.MetricFamily(
+                name=METRIC,
+                description="Requests that the model has taken and not answered",
+                kind=pb_utils.MetricFamily.GAUGE,
+            )
+            self._metric = self._family.Metric(labels={"model": model, "version": version})
+        except Exception as exc:  # noqa: BLE001 - a server without metrics says so in its own way
+            pb_utils.Logger.log_warn(f"{METRIC} is not told: {exc}")
+
+    def tell(self, requests: int) -> None:
+        """Tell the server the number of a moment."""
+        if self._metric is not None:
+            self._metric.set(requests)
+
+    def close(self) -> None:
+        """Let go of it; a metric goes before its family."""
+        self._metric = None
 
 
 class Graph:
@@ -135,7 +250,11 @@ def _bundle(place: Path, given: Mapping[str, str]) -> Bundle:
 
 
 def _policy(given: Mapping[str, str], bundle: Bundle) -> PassPolicy:
-    """How rows become passes of the graph, by where the config says that it runs."""
+    """How rows become passes of the graph, by where the config says that it runs.
+
+    One pass at a time fills it best. A GPU is done so soon that the way to it and back counts, so
+    the next pass is under way there while one runs.
+    """
     target = given.get("target", "cpu")
     padding = given.get("max_padding")
     share = CPU_PADDING if target == "cpu" else 1.0
@@ -152,7 +271,20 @@ def _policy(given: Mapping[str, str], bundle: Bundle) -> PassPolicy:
         batch_invariant=bundle.batch_invariant,
         max_rows=MAX_ROWS,
     )
-    return policy_for(facts, max_padding=share, max_positions=bundle.max_positions)
+    return policy_for(
+        facts,
+        max_tokens=CPU_TOKENS if target == "cpu" else None,
+        max_padding=share,
+        max_positions=bundle.max_positions,
+        concurrent_passes=1 if target == "cpu" else 2,
+    )
+
+
+def _max_queue(given: Mapping[str, str]) -> int:
+    text = given.get("max_queue", str(MAX_QUEUED))
+    if not text.isdecimal() or int(text) < 1:
+        raise GraphContractError(f"max_queue must be a positive whole number, got {text!r}")
+    return int(text)
 
 
 def _check_tokenizer(given: Mapping[str, str], digest: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 
+from drut.tensors import Batch
 from triton_server import TritonServer
 
 HURRY = {"urgent": {"type": "noul", "instructions": "Is the customer in a hurry?"}}
@@ -26,6 +27,17 @@ def texts(state: bytes | str, questions: Any, options: Any = None, *, kind: Any)
         content = text.encode() if isinstance(text, str) else text
         tensor = kind.InferInput(name, [1, 1], "BYTES")
         tensor.set_data_from_numpy(np.array([[content]], np.object_))
+        inputs.append(tensor)
+    return inputs
+
+
+def tensors(batch: Batch) -> list[Any]:
+    """The graph's tensors for `tritonclient.grpc`, as a client sends them that has no drut."""
+    inputs = []
+    for name, array in batch.feed().items():
+        wide = array if array.ndim > 1 else array[:, None]
+        tensor = grpcclient.InferInput(name, wide.shape, "BOOL" if wide.dtype == bool else "INT64")
+        tensor.set_data_from_numpy(wide)
         inputs.append(tensor)
     return inputs
 

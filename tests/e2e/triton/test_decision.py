@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,18 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 import drut
-from e2e.triton.asking import HURRY, PROTOCOLS, alike, ask, over_grpc, texts, together
+from e2e.triton.asking import (
+    HURRY,
+    PROTOCOLS,
+    alike,
+    ask,
+    over_grpc,
+    tensors,
+    texts,
+    together,
+)
 from tiny_checkpoint import ALL
+from triton_helpers import some_batch
 from triton_server import TritonServer
 
 STATES: dict[str, Any] = {
@@ -181,6 +192,27 @@ def test_64_callers_of_mixed_lengths_share_passes_and_none_gets_anothers_answer(
         alike(one, other)
     assert after["rows"] - before["rows"] == 64 * len(ALL)
     assert (after["rows"] - before["rows"]) / (after["passes"] - before["passes"]) >= 8
+
+
+@pytest.mark.parametrize("model", ["tiny", "tiny_decision"])
+def test_requests_that_meet_others_do_not_wait_for_the_servers_poll(
+    model: str, triton: TritonServer
+) -> None:
+    """With any bound of its queue, server 2.51 looks at it every half a second only."""
+    seconds: list[float] = []
+    with grpcclient.InferenceServerClient(triton.grpc) as client:
+        inputs = tensors(some_batch(1)) if model == "tiny" else texts("x", HURRY, kind=grpcclient)
+
+        def ask_some(callers: int) -> None:
+            for _ in range(60 // callers):
+                start = time.monotonic()
+                client.infer(model, inputs)
+                seconds.append(time.monotonic() - start)
+
+        for callers in (2, 8):
+            calls = [lambda count=callers: ask_some(count)] * callers
+            assert together(calls) == [None] * callers
+    assert sum(each > 0.4 for each in seconds) < 0.05 * len(seconds)
 
 
 def test_a_faulty_request_among_good_ones_fails_alone(

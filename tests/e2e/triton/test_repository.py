@@ -5,7 +5,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +19,10 @@ from drut_export.triton_check import check_repository
 from drut_export.triton_files import write_triton_files
 from e2e.triton.asking import HURRY, alike, ask, over_grpc
 from tiny_checkpoint import ALL
-from triton_models import move_to_cpu, serve_bundle
-from triton_server import ROOT, TritonServer, triton_server
+from triton_models import serve_bundle
+from triton_server import ROOT, TritonServer
 
-
-@pytest.fixture(scope="module")
-def explicit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    """A server whose models come and go, with configs for each target."""
-    repository = tmp_path_factory.mktemp("explicit")
-    serve_bundle(repository, "tiny")
-    for target in ("cuda", "tensorrt"):
-        move_to_cpu(serve_bundle(repository, target, target=target))
-    serve_bundle(repository, "parallel", parallel=True)
-    serve_bundle(repository, "alone", batch_invariant=False)
-    with triton_server(repository, "--model-control-mode=explicit", "--load-model=*") as server:
-        yield server
+Load = Callable[[str], None]
 
 
 def warmer(model: Path, version: int, temperature: float) -> None:
@@ -44,13 +33,19 @@ def warmer(model: Path, version: int, temperature: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["cuda", "tensorrt", "parallel", "alone"])
-def test_every_kind_of_config_loads_and_answers(name: str, explicit: TritonServer) -> None:
+def test_every_kind_of_config_loads_and_answers(
+    name: str, explicit: TritonServer, loaded: Load
+) -> None:
+    loaded(name)
     with drut.Agent(explicit.repository / name, device="cpu", threads=1) as agent:
         found = over_grpc(explicit, f"{name}_decision", "It crashes", ALL)
         alike(found, agent.predict("It crashes", ALL))
 
 
-def test_a_graph_that_is_not_batch_invariant_runs_row_by_row(explicit: TritonServer) -> None:
+def test_a_graph_that_is_not_batch_invariant_runs_row_by_row(
+    explicit: TritonServer, loaded: Load
+) -> None:
+    loaded("alone")
     before = explicit.statistics("alone")
     over_grpc(explicit, "alone_decision", "It crashes", ALL)
     after = explicit.statistics("alone")
@@ -59,17 +54,18 @@ def test_a_graph_that_is_not_batch_invariant_runs_row_by_row(explicit: TritonSer
 
 
 def test_a_new_version_is_served_and_a_rollback_brings_the_old_one_back(
-    explicit: TritonServer,
+    explicit: TritonServer, loaded: Load
 ) -> None:
-    model = explicit.repository / "tiny"
-    first = over_grpc(explicit, "tiny_decision", "It crashes", ALL)
+    loaded("rolled")
+    model = explicit.repository / "rolled"
+    first = over_grpc(explicit, "rolled_decision", "It crashes", ALL)
 
-    serve_bundle(explicit.repository, "tiny", 2)
+    serve_bundle(explicit.repository, "rolled", 2)
     warmer(model, 2, 3.0)
     reload(explicit)
-    second = over_grpc(explicit, "tiny_decision", "It crashes", ALL)
-    assert explicit.is_ready("tiny", 2)
-    assert not explicit.is_ready("tiny", 1)
+    second = over_grpc(explicit, "rolled_decision", "It crashes", ALL)
+    assert explicit.is_ready("rolled", 2)
+    assert not explicit.is_ready("rolled", 1)
     assert second != first
     with drut.Agent(model, device="cpu", threads=1) as agent:
         alike(second, agent.predict("It crashes", ALL))
@@ -77,28 +73,28 @@ def test_a_new_version_is_served_and_a_rollback_brings_the_old_one_back(
     write_triton_files(model, version=1)
     assert check_repository(explicit.repository) == []
     reload(explicit)
-    assert over_grpc(explicit, "tiny_decision", "It crashes", ALL) == first
-    assert explicit.is_ready("tiny", 1)
-    assert not explicit.is_ready("tiny", 2)
+    assert over_grpc(explicit, "rolled_decision", "It crashes", ALL) == first
+    assert explicit.is_ready("rolled", 1)
+    assert not explicit.is_ready("rolled", 2)
 
 
 def reload(server: TritonServer) -> None:
-    for name in ("tiny", "tiny_decision"):
+    for name in ("rolled", "rolled_decision"):
         server.load(name)
         server.wait_ready(name)
 
 
 def test_callers_of_a_model_that_is_unloaded_are_told_to_come_back(
-    explicit: TritonServer,
+    explicit: TritonServer, loaded: Load
 ) -> None:
-    explicit.load("tiny")
+    loaded("rolled")
     found: list[Any] = []
     stop = threading.Event()
 
     def keep_asking(client: grpcclient.InferenceServerClient) -> None:
         while not stop.is_set():
             try:
-                found.append(ask(client, "tiny_decision", "x", HURRY))
+                found.append(ask(client, "rolled_decision", "x", HURRY))
             except InferenceServerException as exc:
                 found.append(exc)
 
@@ -107,15 +103,15 @@ def test_callers_of_a_model_that_is_unloaded_are_told_to_come_back(
         for thread in threads:
             thread.start()
         time.sleep(0.2)
-        explicit.unload("tiny")
+        explicit.unload("rolled")
         time.sleep(0.3)
-        explicit.load("tiny")
-        explicit.wait_ready("tiny")
+        explicit.load("rolled")
+        explicit.wait_ready("rolled")
         time.sleep(0.2)
         stop.set()
         for thread in threads:
             thread.join()
-        assert ask(client, "tiny_decision", "x", HURRY)["answers"]
+        assert ask(client, "rolled_decision", "x", HURRY)["answers"]
     errors = [each for each in found if isinstance(each, InferenceServerException)]
     assert errors
     assert {each.status() for each in errors} == {"StatusCode.UNAVAILABLE"}

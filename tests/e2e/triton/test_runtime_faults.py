@@ -1,20 +1,19 @@
 """A real server that is busy, changes, or dies, and the agents that ask it."""
 
-import subprocess
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tritonclient.grpc as grpcclient
+from tritonclient.utils import InferenceServerException
 
 import drut
-import triton_server as servers
 from drut.errors import (
     DeadlineExceededError,
     ForwardError,
@@ -28,14 +27,15 @@ from drut.errors import (
 from drut.loading import open_by_name
 from drut.runtimes.triton import TritonRuntime
 from drut.runtimes.triton_options import TritonOptions
+from drut.tensors import Batch
+from e2e.triton.asking import tensors
 from lifecycle_helpers import wait_until
 from tiny_checkpoint import ALL
 from triton_helpers import some_batch
-from triton_models import behave, edit_config, serve_bundle, serve_puppet
+from triton_models import behave, edit_config, serve_bundle, wait_busy
 from triton_server import TritonServer, triton_server
 
 PROTOCOLS = ("http", "grpc")
-EXPLICIT = ("--model-control-mode=explicit",)
 both = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
@@ -43,29 +43,11 @@ def url_of(server: TritonServer, protocol: str) -> str:
     return server.url if protocol == "http" else f"grpc://{server.grpc}"
 
 
-def open_tiny(server: TritonServer, protocol: str, **options: Any) -> TritonRuntime:
-    checkpoint = open_by_name("tiny", server.repository, version=options.pop("bundle", None))
+def open_tiny(
+    server: TritonServer, protocol: str, name: str = "tiny", **options: Any
+) -> TritonRuntime:
+    checkpoint = open_by_name(name, server.repository, version=options.pop("bundle", None))
     return TritonRuntime(TritonOptions(url_of(server, protocol), **options), checkpoint)
-
-
-def restart(server: TritonServer) -> None:
-    """Start a killed server again, at the same addresses, and wait for its model."""
-    with server.log_path.open("ab") as log:
-        server.process = subprocess.Popen(
-            server.process.args,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=servers._environment(),
-            start_new_session=True,
-        )
-
-    def ready() -> bool:
-        with suppress(OSError):
-            return server.is_ready("tiny")
-        return False
-
-    wait_until(ready, 30)
 
 
 class Callers:
@@ -116,16 +98,13 @@ class Callers:
         return self.outcomes
 
 
-@pytest.fixture(scope="module")
-def puppet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TritonServer, Path]]:
-    """A server whose model sleeps or fails as it is told, with a queue of four and a cache."""
-    repository = tmp_path_factory.mktemp("puppet")
-    model = serve_puppet(repository)
-    edit_config(model, "max_queue_size: 256", "max_queue_size: 4")
-    cached = serve_puppet(repository, "cached")
-    edit_config(cached, "max_batch_size: 64", "max_batch_size: 64\nresponse_cache { enable: true }")
-    with triton_server(repository, "--cache-config=local,size=1048576") as server:
-        yield server, model
+@pytest.fixture
+def puppet(puppets: TritonServer) -> Iterator[tuple[TritonServer, Path]]:
+    """A server whose model sleeps or fails as it is told, with a queue of four."""
+    model = puppets.repository / "bounded"
+    behave(model)
+    yield puppets, model
+    behave(model)
 
 
 @both
@@ -134,7 +113,7 @@ def test_a_full_queue_refuses_at_once_and_answers_the_others(
 ) -> None:
     server, model = puppet
     behave(model, seconds=0.2)
-    runtime = open_tiny(server, protocol)
+    runtime = open_tiny(server, protocol, "bounded")
 
     def ask(number: int) -> str:
         try:
@@ -155,14 +134,17 @@ def test_a_full_queue_refuses_at_once_and_answers_the_others(
     assert time.monotonic() - start < 8
 
 
-@both
+@pytest.mark.parametrize(
+    ("protocol", "name"), [("http", "bounded"), ("grpc", "bounded"), ("grpc", "wide")]
+)
 def test_what_waits_in_the_servers_queue_is_dropped_when_its_caller_gives_up(
-    puppet: tuple[TritonServer, Path], protocol: str
+    puppets: TritonServer, protocol: str, name: str
 ) -> None:
-    server, model = puppet
+    """By its timeout where the queue keeps one, by the end of its call over gRPC everywhere."""
+    server, model = puppets, puppets.repository / name
     behave(model, seconds=0.6)
-    runtime = open_tiny(server, protocol)
-    before = server.statistics("tiny")["passes"]
+    runtime = open_tiny(server, protocol, name)
+    before = server.statistics(name)["passes"]
 
     def ask(number: int) -> str:
         try:
@@ -172,14 +154,15 @@ def test_what_waits_in_the_servers_queue_is_dropped_when_its_caller_gives_up(
             return type(exc).__name__
         return "answered"
 
-    with ThreadPoolExecutor(4) as pool:
-        outcomes = Counter(pool.map(ask, range(4)))
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = Counter(pool.map(ask, range(8)))
     behave(model)
     runtime.forward(some_batch(1, 99))  # behind everything that is still in the queue
     runtime.close()
     assert outcomes["answered"] == 0
-    # One was running when its caller gave up; those that waited were never run.
-    assert server.statistics("tiny")["passes"] - before <= 3
+    # One was running when its caller gave up, and a queue without bounds had formed two passes in
+    # advance; the others that waited were never run.
+    assert server.statistics(name)["passes"] - before <= (3 if name == "bounded" else 4)
 
 
 @both
@@ -188,12 +171,33 @@ def test_a_failing_model_is_a_fault_and_the_agent_stays_usable(
 ) -> None:
     server, model = puppet
     behave(model, fails=True)
-    runtime = open_tiny(server, protocol)
+    runtime = open_tiny(server, protocol, "bounded")
     with pytest.raises(ServerFaultError, match="the puppet fails"):
         runtime.forward(some_batch())
     behave(model)
     assert runtime.forward(some_batch()).options.shape == (2, 3)
     runtime.close()
+
+
+def test_the_servers_own_queue_keeps_a_callers_timeout_where_it_has_bounds(
+    puppet: tuple[TritonServer, Path],
+) -> None:
+    server, model = puppet
+    behave(model, seconds=0.6)
+    running = threading.Thread(target=lambda: infer(server, "bounded", some_batch(1, 30)))
+    running.start()
+    wait_busy(model)
+    with pytest.raises(InferenceServerException) as caught:
+        infer(server, "bounded", some_batch(1, 31), timeout=100_000)
+    running.join()
+    assert caught.value.status() == "StatusCode.UNAVAILABLE"
+    assert "timeout expired" in caught.value.message()
+
+
+def infer(server: TritonServer, model: str, batch: Batch, **options: Any) -> Any:
+    """Ask the graph as a client does that knows nothing of drut."""
+    with grpcclient.InferenceServerClient(server.grpc) as client:
+        return client.infer(model, tensors(batch), **options)
 
 
 @both
@@ -213,19 +217,6 @@ def test_a_cache_that_stored_a_failure_gives_no_answer(
         runtime.forward(batch)
     assert runtime.forward(some_batch(3, 17)).options.shape == (3, 3)
     runtime.close()
-
-
-@pytest.fixture(scope="module")
-def explicit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    """A server that loads what it is told; `tiny` has two versions, both served."""
-    repository = tmp_path_factory.mktemp("explicit")
-    serve_bundle(repository, "tiny", 1)
-    model = serve_bundle(repository, "tiny", 2)
-    edit_config(
-        model, "version_policy { latest { num_versions: 1 } }", "version_policy { all { } }"
-    )
-    with triton_server(repository, *EXPLICIT, "--load-model=tiny") as server:
-        yield server
 
 
 @both
@@ -281,44 +272,51 @@ def test_a_model_unloaded_under_load_is_missed_and_comes_back(
     assert set(outcomes) <= {"right", "ServerNotReadyError"}
 
 
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """A server that is killed and started again."""
+    repository = tmp_path_factory.mktemp("mortal")
+    serve_bundle(repository, "tiny")
+    with triton_server(repository, "--exit-timeout-secs=20") as server:
+        yield server
+
+
 @both
 def test_a_server_killed_under_load_loses_no_answer_and_is_found_again(
-    tmp_path: Path, protocol: str, record_property: Callable[[str, object], None]
+    mortal: TritonServer, protocol: str, record_property: Callable[[str, object], None]
 ) -> None:
-    serve_bundle(tmp_path, "tiny")
-    with triton_server(tmp_path) as server:
-        runtime = open_tiny(server, protocol, timeout=20.0)
-        agent = drut.Agent(open_by_name("tiny", tmp_path), runtime=runtime)
-        texts = ["one", "two two", "three three three", "four four four four"]
-        wanted = [agent.predict(text, ALL)["answers"] for text in texts]
+    runtime = open_tiny(mortal, protocol, timeout=20.0)
+    agent = drut.Agent(open_by_name("tiny", mortal.repository), runtime=runtime)
+    texts = ["one", "two two", "three three three", "four four four four"]
+    wanted = [agent.predict(text, ALL)["answers"] for text in texts]
 
-        def ask(step: int) -> str:
-            place = step % len(texts)
-            found = agent.predict(texts[place], ALL)["answers"]
-            return "right" if found == wanted[place] else "wrong"
+    def ask(step: int) -> str:
+        place = step % len(texts)
+        found = agent.predict(texts[place], ALL)["answers"]
+        return "right" if found == wanted[place] else "wrong"
 
-        with Callers(ask) as callers:
-            callers.wait_for("right", 40)
-            server.kill()
-            callers.wait_for("ServerUnreachableError", 8)
-            restart(server)
-            callers.wait_for("right", 40)
-            outcomes = callers.stop()
-        record_property("outcomes", dict(outcomes))
-        assert agent.predict(texts[0], ALL)["answers"] == wanted[0]
-        agent.close()
+    with Callers(ask) as callers:
+        callers.wait_for("right", 40)
+        mortal.kill()
+        callers.wait_for("ServerUnreachableError", 8)
+        mortal.restart()
+        callers.wait_for("right", 40)
+        outcomes = callers.stop()
+    record_property("outcomes", dict(outcomes))
+    assert agent.predict(texts[0], ALL)["answers"] == wanted[0]
+    agent.close()
     assert set(outcomes) <= {"right", "ServerUnreachableError", "ServerNotReadyError"}
 
 
-@both
-def test_an_idle_agent_does_not_keep_the_server_from_ending(tmp_path: Path, protocol: str) -> None:
-    serve_bundle(tmp_path, "tiny")
-    with triton_server(tmp_path, "--exit-timeout-secs=20") as server:
-        runtime = open_tiny(server, protocol)
+def test_idle_agents_do_not_keep_the_server_from_ending(mortal: TritonServer) -> None:
+    opened = [open_tiny(mortal, protocol) for protocol in PROTOCOLS]
+    for runtime in opened:
         runtime.forward(some_batch())
-        start = time.monotonic()
-        assert server.stop() == 0
-        assert time.monotonic() - start < 12
+    start = time.monotonic()
+    mortal.terminate()
+    assert mortal.process.wait(30) == 0
+    assert time.monotonic() - start < 12
+    for runtime in opened:
         with pytest.raises(ServerUnreachableError):
             runtime.forward(some_batch())
         runtime.close()

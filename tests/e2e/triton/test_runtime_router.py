@@ -1,6 +1,5 @@
 """A Router over a real server: it loads what it needs there, and unloads what it evicts."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import drut
 from drut.errors import RuntimeUnavailableError
 from tiny_checkpoint import NOUL
 from triton_models import serve_bundle
-from triton_server import TritonServer, triton_server
+from triton_server import TritonServer
 
 PROTOCOLS = ("http", "grpc")
 both = pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -29,20 +28,6 @@ class Log:
 
     def _note(self, event: str, model: str) -> None:
         self.events.append((event, model, self._server.is_ready(model)))
-
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("routed")
-    serve_bundle(found, "english")
-    serve_bundle(found, "multilingual")
-    return found
-
-
-@pytest.fixture(scope="module")
-def explicit(repository: Path) -> Iterator[TritonServer]:
-    with triton_server(repository, "--model-control-mode=explicit") as server:
-        yield server
 
 
 def router_of(server: TritonServer, protocol: str, **options: Any) -> drut.Router:
@@ -89,13 +74,16 @@ def test_preload_opens_the_named_models(explicit: TritonServer, protocol: str) -
 
 @both
 def test_a_server_that_loads_for_nobody_serves_what_it_has(
-    tmp_path: Path, repository: Path, protocol: str
+    triton: TritonServer, tmp_path: Path, protocol: str
 ) -> None:
-    (tmp_path / "english").symlink_to(repository / "english")
-    with triton_server(tmp_path) as server:
-        with router_of(server, protocol) as router:
-            router._settings.model_repository = repository
-            assert router.predict("Please cancel my order", NOUL)["routing"]["model"] == "english"
-            with pytest.raises(RuntimeUnavailableError, match=r"not allowed.*It has: english 1"):
-                router.predict("нужна помощь", NOUL)
-        assert server.is_ready("english")
+    """To the router its bundle is English, and there is one more that it does not serve."""
+    repository = tmp_path / "routed"
+    for name in ("tiny", "multilingual"):
+        serve_bundle(repository, name)
+    models = {"english": "tiny", "multilingual": "multilingual"}
+    url = triton.url if protocol == "http" else f"grpc://{triton.grpc}"
+    with drut.Router(models, runtime="triton", url=url, model_repository=repository) as router:
+        assert router.predict("Please cancel my order", NOUL)["routing"]["model"] == "english"
+        with pytest.raises(RuntimeUnavailableError, match=r"not allowed.*It has: .*tiny 1"):
+            router.predict("нужна помощь", NOUL)
+    assert triton.is_ready("tiny")

@@ -9,27 +9,24 @@ from pathlib import Path
 import pytest
 
 import triton_server as helper
+from e2e.triton.asking import HURRY, over_grpc
 from triton_models import edit_config, serve_bundle
-from triton_server import SHARED_MEMORY, TritonServer, TritonStartError, triton_server
+from triton_server import (
+    SHARED_MEMORY,
+    TritonServer,
+    TritonStartError,
+    running,
+    triton_server,
+)
 
 
 def left_of(server: TritonServer) -> list[str]:
     """Processes and shared memory that a server has left behind."""
-    return [*regions(server), *map(str, children(server.pid))]
+    return [*regions(server), *map(str, running(server.pid))]
 
 
 def regions(server: TritonServer) -> list[str]:
     return [path.name for path in SHARED_MEMORY.glob(f"{server.identity}*")]
-
-
-def children(group: int) -> Iterator[int]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                if os.getpgid(int(entry.name)) == group:
-                    yield int(entry.name)
-            except ProcessLookupError:
-                continue
 
 
 def test_the_server_is_our_own_and_is_reached_from_this_machine_only(triton: TritonServer) -> None:
@@ -49,31 +46,24 @@ def listening() -> Iterator[tuple[str, int]]:
                 yield own.split(":")[0], int(own.split(":")[1], 16)
 
 
-def test_nothing_is_left_of_a_server_that_was_stopped_under_an_idle_connection(
+def test_nothing_is_left_of_a_server_however_it_ends_and_the_next_one_serves(
     tmp_path: Path,
 ) -> None:
     serve_bundle(tmp_path)
     with triton_server(tmp_path) as server:
         assert regions(server)
-        assert len(list(children(server.pid))) > 1
-        host, port = server.http.split(":")
-        idle = http.client.HTTPConnection(host, int(port))
+        assert len(running(server.pid)) > 1
+        server.kill()
+        assert left_of(server) == []
+    with triton_server(tmp_path, auto_complete=True) as again:  # as servers do by themselves
+        assert over_grpc(again, "tiny_decision", "x", HURRY)["answers"]
+        host, port = again.http.split(":")
+        idle = http.client.HTTPConnection(host, int(port))  # it delays an orderly end
         idle.request("GET", "/v2/health/live")
         idle.getresponse().read()
     idle.close()
-    assert left_of(server) == []
-    assert server.process.returncode is not None
-
-
-def test_nothing_is_left_of_a_server_that_was_killed_and_the_next_one_serves(
-    tmp_path: Path,
-) -> None:
-    serve_bundle(tmp_path)
-    with triton_server(tmp_path) as server:
-        server.kill()
-        assert left_of(server) == []
-    with triton_server(tmp_path) as again:
-        assert again.is_ready("tiny_decision")
+    assert left_of(again) == []
+    assert again.process.returncode is not None
 
 
 def test_what_a_killed_test_run_left_is_swept_away(tmp_path: Path) -> None:

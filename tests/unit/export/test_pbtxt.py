@@ -12,11 +12,12 @@ from tritonclient.grpc import model_config_pb2
 from drut.checkpoint.bundle import Bundle
 from drut.errors import InvalidRequestError
 from drut.tensors import graph_inputs
+from drut.triton_model import MAX_QUEUED
 from drut_export.pbtxt import (
     CPU_THREADS,
-    MAX_QUEUED,
     TARGETS,
     TRITON_TYPES,
+    QueueBounds,
     ServedGraph,
     render_decision_pbtxt,
     render_pbtxt,
@@ -79,17 +80,40 @@ def test_a_tensor_of_rows_alone_travels_as_a_column() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_the_queue_is_bounded_and_callers_may_shorten_their_wait(target: Any) -> None:
-    batching = rendered(target=target).dynamic_batching
+def test_the_servers_queue_has_nothing_that_stalls_requests(target: Any) -> None:
+    """Any bound, and any priority, lets the batcher of server 2.51 oversleep."""
+    for text in (
+        render_pbtxt("x", MANIFEST, target=target),
+        render_decision_pbtxt("x_decision", "x", MANIFEST, target=target),
+    ):
+        config = parse(text)
+        assert config.HasField("dynamic_batching")
+        assert config.dynamic_batching == model_config_pb2.ModelDynamicBatching()
+
+
+def test_bounds_are_written_for_those_who_ask_and_callers_may_shorten_their_wait() -> None:
+    batching = rendered(bounds=QueueBounds(9, 2.5)).dynamic_batching
     policy = batching.default_queue_policy
-    assert policy.max_queue_size == MAX_QUEUED
+    assert policy.max_queue_size == 9
     assert policy.timeout_action == model_config_pb2.ModelQueuePolicy.REJECT
     # Triton ignores a caller's timeout that is not below this one.
     assert policy.allow_timeout_override
-    assert policy.default_timeout_microseconds > 0
+    assert policy.default_timeout_microseconds == 2_500_000
     # Delay and timeouts together lose throughput in servers before mid-2026.
     assert batching.max_queue_delay_microseconds == 0
     assert list(batching.preferred_batch_size) == []
+
+
+@pytest.mark.parametrize(
+    ("bounds", "size", "microseconds"),
+    [(QueueBounds(requests=3), 3, 0), (QueueBounds(seconds=1e-9), 0, 1)],
+)
+def test_one_bound_does_not_bring_the_other(
+    bounds: QueueBounds, size: int, microseconds: int
+) -> None:
+    policy = rendered(bounds=bounds).dynamic_batching.default_queue_policy
+    assert (policy.max_queue_size, policy.default_timeout_microseconds) == (size, microseconds)
+    assert policy.allow_timeout_override is bool(microseconds)
 
 
 @pytest.mark.parametrize(
@@ -226,4 +250,4 @@ def test_the_decision_model_takes_texts_and_knows_its_graph() -> None:
     assert [each.name for each in config.output] == ["ANSWERS"]
     assert config.parameters["graph"].string_value == "x"
     assert config.parameters["bundle_version"].string_value == "3"
-    assert config.dynamic_batching.default_queue_policy.max_queue_size == MAX_QUEUED
+    assert config.parameters["max_queue"].string_value == str(MAX_QUEUED)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from drut.errors import MissingDependencyError
-from drut_export.triton_check import check_repository
+from drut_export.pbtxt import QueueBounds
+from drut_export.triton_check import check_repository, notes_on_repository
 from drut_export.triton_files import write_triton_files
 from triton_models import edit_config, serve_bundle
 
@@ -30,7 +31,7 @@ def test_what_drut_writes_is_sound(target: str, parallel: bool, tmp_path: Path) 
     assert check_repository(tmp_path) == []
 
 
-QUEUE = "default_timeout_microseconds: 60000000"
+QUEUE = "dynamic_batching { }"
 CHANGES = {
     "another name": ('name: "tiny"', 'name: "other"', "names the model 'other'"),
     "a tensor's name": ('"input_ids" data_type', '"ids" data_type', "the graph ['attention"),
@@ -55,11 +56,15 @@ CHANGES = {
         'key: "session.intra_op.allow_spinning"',
         "'session.intra_op.allow_spinning' is read by nobody",
     ),
-    "an unbounded queue": ("max_queue_size: 256", "", "queue is unbounded"),
-    "an override without effect": (QUEUE, "", "has no effect without"),
+    "an override without effect": (
+        QUEUE,
+        "dynamic_batching { default_queue_policy { allow_timeout_override: true } }",
+        "has no effect without",
+    ),
     "a delay beside several instances": (
-        "dynamic_batching {",
-        "instance_group [ { count: 2 } ] dynamic_batching { max_queue_delay_microseconds: 100",
+        QUEUE,
+        "instance_group [ { count: 2 } ] dynamic_batching { max_queue_delay_microseconds: 100 "
+        "default_queue_policy { max_queue_size: 9 } }",
         "lose throughput",
     ),
     "another tokenizer": (
@@ -169,3 +174,29 @@ def test_a_rollback_is_sound(model: Path) -> None:
     serve_bundle(model.parent, "tiny", 2)
     write_triton_files(model, version=1)
     assert faults(model) == ""
+
+
+@pytest.mark.parametrize("bounds", [QueueBounds(requests=9), QueueBounds(seconds=1.0)])
+def test_a_queue_that_stalls_is_noted_and_no_fault(bounds: QueueBounds, model: Path) -> None:
+    assert notes_on_repository(model.parent) == []
+    write_triton_files(model, bounds=bounds)
+    assert faults(model) == ""
+    (note,) = notes_on_repository(model.parent)
+    assert note.startswith("tiny: its queue")
+    assert "--max-queue 0" in note
+
+
+def test_priorities_and_the_decision_models_queue_are_noted_too(model: Path) -> None:
+    edit_config(model, QUEUE, "dynamic_batching { priority_levels: 1 default_priority_level: 1 }")
+    decision = model.with_name("tiny_decision")
+    edit_config(decision, QUEUE, "dynamic_batching { default_queue_policy { max_queue_size: 4 } }")
+    assert [note.partition(":")[0] for note in notes_on_repository(model.parent)] == [
+        "tiny",
+        "tiny_decision",
+    ]
+
+
+def test_what_cannot_be_read_has_no_notes(model: Path) -> None:
+    (model / "config.pbtxt").unlink()
+    edit_config(model.with_name("tiny_decision"), QUEUE, "dynamic_batching {")
+    assert notes_on_repository(model.parent) == []

@@ -69,11 +69,30 @@ def test_a_config_of_ones_own_is_left_and_told(
 def test_check_names_the_fault_and_the_repository(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    edit_config(serve_bundle(tmp_path), "max_queue_size: 256", "")
+    edit_config(serve_bundle(tmp_path), 'name: "tiny"', 'name: "other"')
     assert run("check", tmp_path) == 1
     assert capsys.readouterr().out == (
-        f"{tmp_path}: tiny: the queue is unbounded; set max_queue_size\n"
+        f"{tmp_path}: tiny: the config names the model 'other', its directory is another\n"
     )
+
+
+def test_bounds_are_written_kept_told_and_taken_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = serve_bundle(tmp_path)
+    unbounded = (model / "config.pbtxt").read_text(encoding="utf-8")
+    assert run("write", model, "--max-queue", 12, "--queue-timeout", 2.5) == 0
+    assert run("write", model, "--threads", 3) == 0
+    text = (model / "config.pbtxt").read_text(encoding="utf-8")
+    assert "max_queue_size: 12\n" in text
+    assert "default_timeout_microseconds: 2500000\n" in text
+    capsys.readouterr()
+    assert run("check", tmp_path) == 0
+    assert capsys.readouterr().out.startswith(f"{tmp_path}: note: tiny: its queue in the server")
+    assert run("write", model, "--max-queue", 0, "--threads", 2) == 0
+    assert "max_queue_size" not in (model / "config.pbtxt").read_text(encoding="utf-8")
+    assert run("write", model, "--queue-timeout", 0) == 0
+    assert (model / "config.pbtxt").read_text(encoding="utf-8") == unbounded
 
 
 def test_an_empty_repository_is_no_success(
@@ -88,7 +107,18 @@ def test_an_unknown_bundle_is_told(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "drut repository: there is no directory" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("wrong", [["write"], ["write", "x", "--threads", "0"], ["list"], []])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["write"],
+        ["write", "x", "--threads", "0"],
+        ["write", "x", "--max-queue", "-1"],
+        ["write", "x", "--queue-timeout", "soon"],
+        ["write", "x", "--queue-timeout", "nan"],
+        ["list"],
+        [],
+    ],
+)
 def test_wrong_usage_is_2(wrong: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         run(*wrong)

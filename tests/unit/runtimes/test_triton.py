@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+import trustme
 
 import drut
 from drut.errors import (
@@ -40,8 +41,6 @@ from fake_v2_server import (
 )
 from tiny_checkpoint import tokenizer
 from triton_helpers import PROTOCOLS, runtime, some_batch
-
-TLS = Path(__file__).parents[2] / "data" / "tls"
 
 both = pytest.mark.parametrize("protocol", PROTOCOLS)
 
@@ -369,21 +368,35 @@ def test_a_server_that_went_away_is_unreachable_and_its_successor_answers(protoc
         opened.__exit__(None, None, None)
 
 
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def certificate(authority: trustme.CA) -> trustme.LeafCert:
+    return authority.issue_cert("localhost", "127.0.0.1")
+
+
 @both
-def test_tls_needs_an_issuer_that_is_trusted(protocol: str) -> None:
-    with fake_v2_server(tls=TLS) as server:
+def test_tls_needs_an_issuer_that_is_trusted(
+    protocol: str, authority: trustme.CA, certificate: trustme.LeafCert, tmp_path: Path
+) -> None:
+    issuer = tmp_path / "issuer.pem"
+    authority.cert_pem.write_to_path(str(issuer))
+    with fake_v2_server(tls=certificate) as server:
         with pytest.raises(RuntimeUnavailableError):
             with runtime(server.url(protocol), timeout=3):
                 pass
         assert server.headers == []
-        trusting = drut.runtimes.triton_options.TlsOptions(ca=TLS / "certificate.pem")
+        trusting = drut.runtimes.triton_options.TlsOptions(ca=issuer)
         with runtime(server.url(protocol), tls=trusting) as opened:
             assert same(opened.forward(some_batch()), expected_logits(some_batch()))
 
 
-def test_tls_without_any_check_has_to_be_asked_for() -> None:
+def test_tls_without_any_check_has_to_be_asked_for(certificate: trustme.LeafCert) -> None:
     careless = drut.runtimes.triton_options.TlsOptions(insecure=True)
-    with fake_v2_server(tls=TLS) as server:
+    with fake_v2_server(tls=certificate) as server:
         with runtime(server.http, tls=careless) as opened:
             assert same(opened.forward(some_batch()), expected_logits(some_batch()))
         with pytest.raises(InvalidRequestError, match="gRPC always checks"):
@@ -540,3 +553,27 @@ def test_a_server_that_lets_nobody_load_says_so(fake: FakeV2Server, protocol: st
     with pytest.raises(RuntimeUnavailableError, match=r"could not load it.*is not allowed"):
         with runtime(fake.url(protocol), load=True):
             pass
+
+
+@both
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        (None, "unbounded"),
+        ({}, "unbounded"),
+        ({"max_queue_size": 9}, "bounded to 9 requests: "),
+        ({"default_timeout_microseconds": 2_500_000}, "bounded to 2.5 s: "),
+        (
+            {"max_queue_size": 9, "default_timeout_microseconds": 60_000_000},
+            "bounded to 9 requests and 60 s: ",
+        ),
+    ],
+)
+def test_bounds_of_the_servers_queue_are_told(
+    fake: FakeV2Server, protocol: str, policy: dict[str, Any] | None, told: str
+) -> None:
+    fake.config["dynamic_batching"] = {} if policy is None else {"default_queue_policy": policy}
+    with runtime(fake.url(protocol)) as opened:
+        queue = opened.info.details["queue"]
+        assert queue.startswith(told)
+        assert ("stalls" in queue) is (told != "unbounded")

@@ -1,5 +1,6 @@
 """What Triton's Python backend gives a model, as far as drut's model uses it."""
 
+import queue
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 
 TRITONSERVER_MEMORY_CPU = 0
+TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 
 
 class TritonModelException(Exception):
@@ -46,6 +48,25 @@ class InferenceResponse:
         return self._error
 
 
+class Sender:
+    """Takes the one response of a request; what else is asked of it would end the real server."""
+
+    def __init__(self, cancelled: bool) -> None:
+        self.cancelled = cancelled
+        self.responses: queue.SimpleQueue[InferenceResponse] = queue.SimpleQueue()
+        self.closed = False
+
+    def is_cancelled(self) -> bool:
+        assert not self.closed
+        return self.cancelled
+
+    def send(self, response: InferenceResponse, flags: int = 0) -> None:
+        assert not self.closed
+        assert flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL
+        self.closed = True
+        self.responses.put(response)
+
+
 @dataclass
 class Request:
     """A request to the decision model."""
@@ -54,11 +75,14 @@ class Request:
     microseconds: int = 0
     cancelled: bool = False
 
+    def __post_init__(self) -> None:
+        self.sender = Sender(self.cancelled)
+
     def timeout(self) -> int:
         return self.microseconds
 
-    def is_cancelled(self) -> bool:
-        return self.cancelled
+    def get_response_sender(self) -> Sender:
+        return self.sender
 
 
 @dataclass
@@ -96,8 +120,26 @@ def get_output_tensor_by_name(response: InferenceResponse, name: str) -> Tensor 
     return next((each for each in response.tensors if each.name == name), None)
 
 
+class MetricFamily:
+    GAUGE = "gauge"
+    told: dict[str, float] = {}  # noqa: RUF012 - of the process, by model
+    broken = False
+
+    def __init__(self, *, name: str, description: str, kind: str) -> None:
+        if self.broken:
+            raise TritonModelException("metrics are off")
+        assert (name, kind) == ("drut_open_requests", self.GAUGE)
+
+    def Metric(self, *, labels: dict[str, str]) -> Any:
+        return SimpleNamespace(set=lambda value: self.told.update({labels["model"]: value}))
+
+
 class Logger:
     lines: list[str] = []  # noqa: RUF012 - of the process, as in the backend
+
+    @staticmethod
+    def log_warn(line: str) -> None:
+        Logger.lines.append(line)
 
     @staticmethod
     def log_error(line: str) -> None:

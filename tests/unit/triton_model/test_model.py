@@ -3,7 +3,8 @@
 import asyncio
 import json
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from drut.runtimes.fake import rising_logits
 from drut.tensors import Batch
 from drut_export.pbtxt import render_decision_pbtxt
+from lifecycle_helpers import wait_until
 from tiny_checkpoint import ALL, NOUL, text_of
 from triton_models import serve_bundle
 from unit.triton_model import fake_pb_utils as fake
@@ -21,8 +23,11 @@ from unit.triton_model import fake_pb_utils as fake
 Server = Callable[[Any], Any]
 
 
+LOADED: list[Any] = []
+
+
 @pytest.fixture
-def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A loaded decision model whose graph gives rising logits."""
     monkeypatch.setitem(sys.modules, "triton_python_backend_utils", fake)
     monkeypatch.delitem(sys.modules, "drut.triton_model.model", raising=False)
@@ -30,12 +35,15 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     fake.SERVER.asked = []
     fake.SERVER.answer = rising
     serve_bundle(tmp_path)
-    return load(tmp_path / "tiny_decision", target="cuda")
+    yield load(tmp_path / "tiny_decision", target="cuda")
+    while LOADED:
+        LOADED.pop().finalize()
 
 
 def load(directory: Path, **changes: str | None) -> Any:
     made = import_module("drut.triton_model.model").TritonPythonModel()
     made.initialize(arguments(directory, **changes))
+    LOADED.append(made)
     return made
 
 
@@ -44,6 +52,7 @@ def arguments(directory: Path, **changes: str | None) -> dict[str, str]:
     parameters = {key: {"string_value": value} for key, value in given.items() if value is not None}
     return {
         "model_name": directory.name,
+        "model_version": "1",
         "model_repository": str(directory),
         "model_config": json.dumps({"parameters": parameters}),
     }
@@ -71,8 +80,9 @@ def request(state: Any, questions: Any = NOUL, options: Any = None, **more: Any)
 
 
 def execute(model: Any, *requests: Any) -> list[Any]:
-    responses = asyncio.run(model.execute(list(requests)))
-    assert len(responses) == len(requests)
+    assert model.execute(list(requests)) == [None] * len(requests)
+    responses = [each.sender.responses.get(timeout=10) for each in requests]
+    assert all(each.sender.responses.empty() for each in requests)
     return responses
 
 
@@ -141,6 +151,66 @@ def test_rows_that_are_not_batch_invariant_run_alone(model: Any, tmp_path: Path)
     assert [len(each.inputs[0].array) for each in fake.SERVER.asked] == [1] * 4
 
 
+def test_a_request_too_many_is_refused_before_any_work(
+    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = load(tmp_path / "tiny_decision", max_queue="3")
+    go, begun = threading.Event(), threading.Event()
+    encoded = []
+    prepare = made._answerer.prepare
+    monkeypatch.setattr(
+        made._answerer, "prepare", lambda *given: encoded.append(given) or prepare(*given)
+    )
+
+    async def held(batch: Batch, seconds: float | None) -> Any:
+        begun.set()
+        while not go.is_set():
+            await asyncio.sleep(0.002)
+        return made._graph.forward(batch)
+
+    made._line._forward = held
+    first = [request(str(n)) for n in range(3)]
+    made.execute(first)
+    assert begun.wait(10)
+    wait_until(lambda: fake.MetricFamily.told.get("tiny_decision") == 3)
+    (refused,) = execute(made, request("too many"))
+    assert error(refused)[0] == fake.TritonError.UNAVAILABLE
+    assert "maximum queue size of 3 requests" in error(refused)[1]
+    assert len(encoded) == 3
+    go.set()
+    assert all(answer(each.sender.responses.get(timeout=10))["answers"] for each in first)
+    bad = execute(made, *[request(b"\xff") for _ in range(5)])
+    assert {error(each)[0] for each in bad} == {fake.TritonError.INVALID_ARG}, "places came back"
+    assert answer(execute(made, request("x"))[0])["answers"]
+    wait_until(lambda: fake.MetricFamily.told["tiny_decision"] == 0)
+
+
+def test_a_server_without_metrics_is_served_too(
+    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake.MetricFamily, "broken", True)
+    made = load(tmp_path / "tiny_decision")
+    assert answer(execute(made, request("x"))[0])["answers"]
+    assert any("drut_open_requests is not told: metrics are off" in e for e in fake.Logger.lines)
+
+
+def test_nothing_is_left_of_a_model_that_was_unloaded(model: Any, tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    made = load(tmp_path / "tiny_decision")
+    execute(made, request("x"))
+    LOADED.remove(made)
+    made.finalize()
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_response_that_cannot_be_sent_is_logged_and_the_others_are(model: Any) -> None:
+    lost, kept = request("x"), request("y")
+    lost.sender.closed = True
+    model.execute([lost, kept])
+    assert answer(kept.sender.responses.get(timeout=10))["answers"]
+    assert any("AssertionError" in line for line in fake.Logger.lines)
+
+
 def test_without_a_timeout_none_is_sent(model: Any) -> None:
     execute(model, request("It crashes"))
     assert fake.SERVER.asked[0].timeout == 0
@@ -207,6 +277,8 @@ def test_a_request_without_its_inputs_is_answered_too(model: Any) -> None:
         ({"tokenizer_sha256": "00"}, "the config names the tokenizer 00"),
         ({"max_padding": "half"}, "max_padding must be a number from 0 to 1, got 'half'"),
         ({"max_padding": "1.5"}, "max_padding must be a number from 0 to 1"),
+        ({"max_queue": "0"}, "max_queue must be a positive whole number, got '0'"),
+        ({"max_queue": "many"}, "max_queue must be a positive whole number"),
     ],
 )
 def test_a_model_that_does_not_fit_its_bundle_is_not_loaded(
@@ -228,7 +300,7 @@ def test_what_drut_writes_into_the_config_is_what_the_model_reads(
     model: Any, tmp_path: Path
 ) -> None:
     text = render_decision_pbtxt("tiny_decision", "tiny", {"version": 1})
-    for key in ("graph", "bundle_version"):
+    for key in ("graph", "bundle_version", "target", "max_queue"):
         assert f'key: "{key}"' in text
 
 

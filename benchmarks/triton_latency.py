@@ -1,25 +1,20 @@
 """What a decision costs in this process, over HTTP and gRPC, and by the server's decision model.
 
-    python benchmarks/triton.py [--rounds 3] [--requests 32] [--callers 1 32] [--kill]
-        [--without-limits]
+    python -m benchmarks.triton_latency [--rounds 3] [--requests 32] [--callers 1 32] [--kill]
 
 Every way answers the same questions about the same states, in turns, so that a disturbance of the
 machine hits all of them. Prints a table on standard error and one JSON object on standard output:
 milliseconds per request (median over all), requests per second, and both as ratios to this process.
-`--without-limits` takes the queue's bounds out of the served configs: with them, server 2.51 lets
-requests that meet others wait for half a second (docs/decisions/0014). With `--kill` the server is
-killed under load and started again, and every request is accounted for.
-Needs `make triton`.
+With `--kill` the server is killed under load and started again, and every request is accounted for.
+What the queue's settings cost is measured by benchmarks/triton_queue.py. Needs `make triton`.
 """
 
 import argparse
 import json
 import os
 import random
-import re
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,19 +22,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tritonclient.grpc as grpcclient
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
-
-import drut  # noqa: E402
-import triton_server as servers  # noqa: E402
-from triton_server import TritonServer, triton_server  # noqa: E402
+import drut
+from benchmarks.triton_servers import ROOT, TritonServer, triton_server
 
 QUESTIONS = {
     "urgent": {"type": "noul", "instructions": "Is the customer in a hurry?"},
@@ -100,8 +91,7 @@ def ways(server: TritonServer, stack: ExitStack) -> dict[str, Ask]:
     for name, agent in opened.items():
         stack.callback(agent.close)
         made[name] = lambda state, agent=agent: agent.predict(state, QUESTIONS)
-    if server.is_ready("starter_decision"):
-        made["decision model"] = decision_model(server, stack)
+    made["decision model"] = decision_model(server, stack)
     return made
 
 
@@ -142,20 +132,12 @@ def measure(made: dict[str, Ask], callers: int, rounds: int, requests: int) -> d
     }
 
 
-LIMITS = re.compile(r"dynamic_batching \{.*?\n\}", re.DOTALL)
-
-
 @contextmanager
-def served(*, limits: bool) -> Iterator[TritonServer]:
-    """A server over copies of the shipped models, so that it can be edited and killed."""
+def served() -> Iterator[TritonServer]:
+    """A server over copies of the shipped models, so that it can be killed."""
     with tempfile.TemporaryDirectory(prefix="drut-triton-bench-") as home:
         for name in ("starter", "starter_decision"):
-            source = ROOT / "model_repository" / name
-            if source.is_dir():
-                shutil.copytree(source, Path(home) / name)
-                config = Path(home) / name / "config.pbtxt"
-                if not limits:
-                    config.write_text(LIMITS.sub("dynamic_batching { }", config.read_text()))
+            shutil.copytree(ROOT / "model_repository" / name, Path(home) / name)
         with triton_server(home) as server:
             yield server
 
@@ -185,33 +167,16 @@ def killed(server: TritonServer, url: str, callers: int = 8) -> dict[str, Any]:
         time.sleep(3)
         server.kill()
         time.sleep(1)
-        with server.log_path.open("ab") as log:
-            server.process = subprocess.Popen(
-                server.process.args,
-                stdout=log,
-                stderr=log,
-                env=servers._environment(),
-                start_new_session=True,
-            )
-        start = time.monotonic()
-        while not ready(server):
-            time.sleep(0.05)
-        back = time.monotonic() - start
-        before = outcomes["right"]
+        server.restart()
+        start, before = time.monotonic(), outcomes["right"]
         while outcomes["right"] == before:
             time.sleep(0.005)
-        recovered = time.monotonic() - start - back
+        recovered = time.monotonic() - start
         time.sleep(2)
         stop.set()
         for thread in threads:
             thread.join()
     return {**outcomes, "seconds_from_ready_to_answer": round(recovered, 3)}
-
-
-def ready(server: TritonServer) -> bool:
-    with suppress(OSError):
-        return server.is_ready("starter")
-    return False
 
 
 def same(found: Any, wanted: Any) -> bool:
@@ -225,11 +190,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--requests", type=int, default=32)
     parser.add_argument("--callers", type=int, nargs="+", default=[1, 32])
-    parser.add_argument("--without-limits", action="store_true")
     parser.add_argument("--kill", action="store_true")
     given = parser.parse_args()
     report: dict[str, Any] = {"processors": os.cpu_count(), "drut": drut.__version__}
-    with served(limits=not given.without_limits) as server, ExitStack() as stack:
+    with served() as server, ExitStack() as stack:
         made = ways(server, stack)
         for callers in given.callers:
             measured = measure(made, callers, given.rounds, given.requests)
@@ -238,7 +202,7 @@ def main() -> None:
                 print(f"{callers:3} callers  {name:15} {values}", file=sys.stderr, flush=True)
     if given.kill:
         for protocol in ("http", "grpc"):
-            with served(limits=not given.without_limits) as server:
+            with served() as server:
                 url = server.url if protocol == "http" else f"grpc://{server.grpc}"
                 report[f"killed, {protocol}"] = killed(server, url)
                 print(protocol, report[f"killed, {protocol}"], file=sys.stderr, flush=True)
