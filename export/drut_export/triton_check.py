@@ -306,16 +306,10 @@ def _graph_tensors(
     path: Path,
 ) -> tuple[dict[str, tuple[str, list[int]]], dict[str, tuple[str, list[int]]]]:
     """Triton type and shape behind the batch axis of the graph's inputs and outputs."""
-    try:
-        import onnxruntime
-    except ImportError as exc:
-        raise MissingDependencyError(
-            f"reading graphs needs drut[cpu], which is not installed here ({exc})"
-        ) from exc
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    return _described(session.get_inputs()), _described(session.get_outputs())
+    from drut.runtimes.ort import graph_ports
+
+    inputs, outputs = graph_ports(path)
+    return _described(inputs), _described(outputs)
 
 
 def _described(nodes: Iterable[Any]) -> dict[str, tuple[str, list[int]]]:

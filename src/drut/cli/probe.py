@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from drut.errors import DrutError
+from drut.errors import DrutError, MissingDependencyError
 
 SECONDS: Final = 180.0
 _CHILD: Final = (
@@ -85,7 +85,7 @@ def _try(directory: Path, device: str) -> tuple[bool, str]:
 
 def _providers() -> list[str]:
     try:
-        import onnxruntime
-    except ImportError:
+        from drut.runtimes.ort import available_providers
+    except MissingDependencyError:
         return []
-    return list(onnxruntime.get_available_providers())
+    return available_providers()

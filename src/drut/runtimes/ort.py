@@ -20,6 +20,7 @@ from drut.errors import (
     RuntimeClosedError,
     RuntimeUnavailableError,
 )
+from drut.runtimes import telemetry as _telemetry  # noqa: F401 - before the engine
 from drut.runtimes.base import RuntimeInfo
 from drut.runtimes.bound import BoundSession, Engine
 from drut.runtimes.contract import Port, check_ports, forked
@@ -214,7 +215,7 @@ def _positive(name: str, value: int | None) -> int | None:
 
 def _providers(device: Device, options: OrtOptions) -> list[Provider]:
     if options.providers is None:
-        available = onnxruntime.get_available_providers()
+        available = available_providers()
         found = providers_for(device, available, options.provider_options)
     else:
         given = [(each, {}) if isinstance(each, str) else each for each in options.providers]
@@ -252,6 +253,19 @@ def _session_options(options: OrtOptions, threads: int, precision: str) -> Sessi
     return made
 
 
+def available_providers() -> list[str]:
+    """What this onnxruntime was built with, whether or not it works here."""
+    return list(onnxruntime.get_available_providers())
+
+
+def graph_ports(graph: Path) -> tuple[list[Any], list[Any]]:
+    """ONNX Runtime's description of a graph's inputs and outputs: name, type and shape."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = _open(graph, [(CPU, {})], options)
+    return session.get_inputs(), session.get_outputs()
+
+
 def _open(graph: Path, providers: list[Provider], session_options: SessionOptions) -> Any:
     if any(name in (CUDA, TENSORRT) for name, _ in providers) and hasattr(
         onnxruntime, "preload_dlls"
@@ -272,7 +286,7 @@ def _require_available(device: Device, asked: list[Provider]) -> None:
     """Refuse what this onnxruntime was not built with, before it warns and goes on without."""
     if not asked:
         raise InvalidRequestError("providers is empty; name at least one, or leave it out")
-    missing = [name for name, _ in asked if name not in onnxruntime.get_available_providers()]
+    missing = [name for name, _ in asked if name not in available_providers()]
     if missing:
         raise DeviceUnavailableError(
             f"device {device.name!r} was asked for, but {missing[0]} is not part of the installed "
