@@ -287,9 +287,20 @@ def make_triton_agent(
     return _agent(tiny(), triton_runtime(), log, before, agent_class, options)
 
 
+def make_openvino_agent(
+    log: list[str] | None = None,
+    before: Callable[[Batch], object] = lambda batch: None,
+    agent_class: type[drut.Agent] = drut.Agent,
+    **options: Any,
+) -> drut.Agent:
+    """The same on OpenVINO."""
+    return _agent(tiny(), openvino_runtime(), log, before, agent_class, options)
+
+
 BOTH_AGENTS = [
     pytest.param(make_fake_agent, id="fake"),
     pytest.param(make_onnx_agent, id="onnxruntime"),
+    pytest.param(make_openvino_agent, id="openvino"),
     pytest.param(make_triton_agent, id="triton"),
 ]
 both_agents = pytest.mark.parametrize("make_agent", BOTH_AGENTS)
@@ -304,6 +315,15 @@ def onnx_checkpoint() -> tuple[drut.Checkpoint, Runtime]:
     """The tiny checkpoint and a session with its exported graph, shared by all tests."""
     bundle = export_once(GOLDEN / "tiny-checkpoint", EXPORTS[-1])
     return tiny(), OrtRuntime(bundle.graph, OrtOptions(device="cpu", threads=1))
+
+
+@cache
+def openvino_runtime() -> Runtime:
+    """The same graph on OpenVINO, shared by all tests."""
+    from drut.runtimes.openvino import OpenVinoOptions, OpenVinoRuntime
+
+    bundle = export_once(GOLDEN / "tiny-checkpoint", EXPORTS[-1])
+    return OpenVinoRuntime(bundle.graph, OpenVinoOptions("cpu", threads=1))
 
 
 @cache

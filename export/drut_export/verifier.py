@@ -3,6 +3,7 @@
 import warnings
 from pathlib import Path
 
+from drut.checkpoint.bundle import Bundle
 from drut.errors import MissingDependencyError, RuntimeUnavailableError
 from drut.runtimes.base import Runtime
 from drut.runtimes.ort import OrtOptions, OrtRuntime
@@ -23,6 +24,27 @@ def open_verifier(graph: Path, precision: str, target: str = "cpu") -> Runtime:
     if precision == "bf16" and target == "cpu" and (found := _openvino(graph)) is not None:
         return found
     return OrtRuntime(graph, OrtOptions(device="cpu"), precision=precision)
+
+
+def reopen_verifier(bundle: Bundle) -> Runtime:
+    """Open a bundle's graph on the engine that its export verified it on.
+
+    Raises:
+        RuntimeUnavailableError: that engine does not run here, or the file cannot be loaded.
+    """
+    target = str(bundle.manifest.get("target") or "cpu")
+    runtime = open_verifier(bundle.graph, bundle.precision, target)
+    then = bundle.manifest.get("verified_with") or {}
+    wanted = (then.get("name"), then.get("computing"))
+    found = engine_of(runtime)
+    if then and wanted != (found["name"], found["computing"]):
+        runtime.close()
+        raise RuntimeUnavailableError(
+            f"bundle {bundle.name!r} was verified with {wanted[0]}, computing in {wanted[1]}; that "
+            f"does not run here ({found['name']} in {found['computing']} would); install "
+            "drut[openvino] on a processor that computes in bfloat16, or verify it where it runs"
+        )
+    return runtime
 
 
 def engine_of(runtime: Runtime) -> dict[str, str]:

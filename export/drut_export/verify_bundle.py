@@ -17,7 +17,7 @@ from drut_export.precision import get_precision
 from drut_export.tolerance import Tolerance
 from drut_export.trial_batches import ModelFacts, made_up_cases
 from drut_export.trial_texts import text_cases
-from drut_export.verifier import open_verifier
+from drut_export.verifier import reopen_verifier
 from drut_export.verify import Progress, compare
 from drut_export.verify_report import VerifyReport
 
@@ -118,7 +118,7 @@ def _graph(opened: Checkpoint, wanted: Wanted) -> Iterator[Runtime]:
 def _local(opened: Checkpoint) -> Iterator[Runtime]:
     bundle = opened.bundle
     assert bundle is not None
-    runtime = open_verifier(bundle.graph, bundle.precision)
+    runtime = reopen_verifier(bundle)
     try:
         yield runtime
     finally:

@@ -177,6 +177,7 @@ class Agent(DecisionAgent):
             session_options=session_options,
             memory_limit_mb=memory_limit_mb,
             shrink_memory=shrink_memory,
+            concurrent_passes=_at_least_one("concurrent_passes", concurrent_passes),
             server=_server(
                 runtime,
                 url,
@@ -197,7 +198,7 @@ class Agent(DecisionAgent):
                 max_tokens=_at_least_one("max_batch_tokens", max_batch_tokens),
                 max_padding=None if max_padding is None else share("max_padding", max_padding),
                 max_positions=checkpoint.bundle.max_positions if checkpoint.bundle else None,
-                concurrent_passes=_at_least_one("concurrent_passes", concurrent_passes),
+                concurrent_passes=wanted.concurrent_passes,
             )
             if not queue:
                 policy = replace(policy, spread=1)  # nothing would run its passes side by side

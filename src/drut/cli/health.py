@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from drut import settings
 from drut.cli.found import Found, scan
-from drut.cli.probe import DeviceCheck, try_device
+from drut.cli.probe import OPENVINO, DeviceCheck, try_device
 from drut.cli.server import ServerHealth, examine_server
 from drut.errors import DrutError
 from drut.loading import DEFAULT_CHECKPOINT
@@ -27,7 +27,7 @@ ENGINES: Final = (
 """Distributions that own the same `onnxruntime` folder."""
 
 NEEDED: Final = ("drut", "numpy", "tokenizers", "huggingface-hub", "rich")
-OPTIONAL: Final = ("tritonclient", "torch", "transformers")
+OPTIONAL: Final = ("openvino", "tritonclient", "torch", "transformers")
 
 Try = Callable[[Path, str], tuple[DeviceCheck, list[str]]]
 
@@ -162,6 +162,8 @@ def check_devices(
     if TENSORRT in providers:
         slow = "not tried, because the first session builds an engine for minutes"
         checks.append(DeviceCheck("tensorrt:0", None, slow))
+    if _version(OPENVINO) is not None:
+        checks.append(attempt(directory, OPENVINO)[0])
     return checks, providers
 
 

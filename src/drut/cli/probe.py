@@ -12,6 +12,9 @@ from typing import Any, Final
 
 from drut.errors import DrutError, MissingDependencyError
 
+OPENVINO: Final = "openvino"
+"""Tried like a device: it is another engine on the processor."""
+
 SECONDS: Final = 180.0
 _CHILD: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -38,7 +41,7 @@ def try_device(
 
     Args:
         directory: of the bundle.
-        device: as for `drut.Agent`.
+        device: as for `drut.Agent`, or `OPENVINO`.
         seconds: time allowed.
 
     Returns:
@@ -72,13 +75,19 @@ def main(directory: str, device: str) -> None:
 def _try(directory: Path, device: str) -> tuple[bool, str]:
     from drut.loading import Agent
 
+    engine: dict[str, Any] = {"device": device}
+    if device == OPENVINO:
+        engine = {"device": "cpu", "runtime": OPENVINO}
     try:
-        with Agent(directory, device, expected_sha256={}) as agent:
+        with Agent(directory, **engine, expected_sha256={}) as agent:
             agent.predict("This is a test.", _QUESTION)
             started = time.perf_counter()
             agent.predict("This is a test.", _QUESTION)
             elapsed = time.perf_counter() - started
-            return True, f"answers on {agent.device}, one question in {elapsed * 1000:.1f} ms"
+            half = agent.runtime.info.details.get("bfloat16")
+            known = "" if half is None else f"; the processor has {'' if half else 'no '}bfloat16"
+            took = f"one question in {elapsed * 1000:.1f} ms"
+            return True, f"answers on {agent.device}, {took}{known}"
     except DrutError as exc:
         return False, f"{exc} ({exc.__cause__})" if exc.__cause__ else str(exc)
 

@@ -21,8 +21,8 @@ def policy_for(
     On a CPU rows of nearly the same length run together, several passes side by side, and a call
     is divided into as many as it takes to give every processor some. A GPU gets full passes of a
     bounded set of shapes. A server gets shapes that meet those of other clients. Where a row's
-    answer depends on its neighbours it has none. A runtime of another kind is only held to the
-    budget.
+    answer depends on its neighbours it has none, or only those of its own length where these do
+    not matter. A runtime of another kind is only held to the budget.
 
     Args:
         info: facts of the runtime.
@@ -36,10 +36,12 @@ def policy_for(
     remote = info.name == "triton"
     abreast = max(1, concurrent_passes or info.concurrent_passes)
     threads = info.details.get("threads") if on_cpu else None
+    padding = (CPU_PADDING if on_cpu else 1.0) if max_padding is None else max_padding
+    alone = not info.batch_invariant and not info.length_invariant
     return PassPolicy(
         max_tokens=max_tokens or (CPU_MAX_TOKENS if on_cpu else DEFAULT_MAX_TOKENS),
-        max_rows=info.max_rows if info.batch_invariant else 1,
-        max_padding=(CPU_PADDING if on_cpu else 1.0) if max_padding is None else max_padding,
+        max_rows=1 if alone else info.max_rows,
+        max_padding=padding if info.batch_invariant else 0.0,
         bucket_tokens=remote or (known and not on_cpu),
         bucket_rows=known and not on_cpu and not remote,
         max_positions=max_positions,

@@ -17,6 +17,7 @@ class RuntimeInfo:
     parallel: bool = False  # whether the graph takes the parallel option layout
     actions: int | None = None  # width of the act head, None where the graph does not say
     batch_invariant: bool = True  # whether a row's answer is the same beside any other row
+    length_invariant: bool = False  # where it is not: whether it is beside rows of equal length
     max_rows: int | None = None  # rows of one pass at most, None: any number
     concurrent_passes: int = 1  # passes that are worth having in flight at the same time
     details: dict[str, Any] = field(

@@ -25,6 +25,7 @@ class RuntimeOptions:
 
     device: str = "auto"
     threads: int | None = None  # of one forward pass on the CPU; None: the usable processors
+    concurrent_passes: int | None = None  # that OpenVINO prepares for; None: one
     providers: Any = None  # ONNX Runtime's execution providers, instead of what `device` implies
     # By execution provider, or `openvino`: properties of that runtime.
     provider_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -122,7 +123,9 @@ def _open_openvino(bundle: Bundle, options: RuntimeOptions) -> Runtime:
     properties = options.provider_options.get("openvino", {})
     return OpenVinoRuntime(
         bundle.graph,
-        OpenVinoOptions(options.device, options.threads, properties),
+        OpenVinoOptions(
+            options.device, options.threads, options.concurrent_passes or 1, properties
+        ),
         precision=bundle.precision,
         batch_invariant=bundle.batch_invariant,
     )

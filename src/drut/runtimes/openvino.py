@@ -40,6 +40,7 @@ finally:
 
 _DTYPES: Final = {"i64": "int64", "boolean": "bool", "f32": "float32"}
 _PRECISIONS: Final = {"bf16": "bf16"}  # of a bundle; any other one is computed in float32
+_REFUSED: Final = ("int8",)
 _NAMES: Final = {"bf16": "bf16", "f32": "fp32", "f16": "fp16"}
 
 
@@ -48,7 +49,8 @@ class OpenVinoOptions:
     """How the graph is compiled."""
 
     device: str = "auto"  # or cpu: there is no other
-    threads: int | None = None  # None: the usable processors
+    threads: int | None = None  # of one pass; None: the usable processors
+    streams: int = 1  # passes at the same time, each with its own threads
     properties: Mapping[str, Any] = field(default_factory=dict)  # OpenVINO's own, which win
 
 
@@ -56,11 +58,12 @@ class OpenVinoRuntime:
     """One compiled graph on the CPU.
 
     A graph of precision `bf16` is computed in bfloat16 where the processor can, and in float32
-    with a warning where it cannot. Every other graph is computed in float32.
+    with a warning where it cannot. Every other graph is computed in float32, but `int8`, which is
+    made of ONNX Runtime's operators and is refused.
 
     Args:
         graph: the ONNX file; external data is looked for beside it.
-        options: threads, properties.
+        options: threads, streams, properties.
         precision: of the graph, as its manifest says.
         batch_invariant: whether a row's answer is the same beside any other, for `info`.
 
@@ -85,11 +88,18 @@ class OpenVinoRuntime:
                 f"device {device.name!r} was asked for, but the runtime openvino runs on the CPU; "
                 "pass device='cpu', or runtime='onnxruntime' for that device"
             )
+        if precision in _REFUSED:
+            raise RuntimeUnavailableError(
+                f"a bundle of precision {precision} was asked for, and its graph is made of "
+                "operators of ONNX Runtime; use runtime='onnxruntime', or export with --precision "
+                "bf16 or fp32 for OpenVINO"
+            )
         threads = _threads(options.threads)
         core = openvino.Core()
         properties = {
             "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_NUM_THREADS": threads,
+            "INFERENCE_NUM_THREADS": threads * options.streams,
+            "NUM_STREAMS": options.streams,
             "INFERENCE_PRECISION_HINT": _hint(core, precision),
             # Weights stored as int8 would otherwise be multiplied with rounded activations.
             "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
@@ -103,6 +113,7 @@ class OpenVinoRuntime:
         self._pid = os.getpid()
         self._closed = False
         used = self._compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
+        streams = int(self._compiled.get_property("NUM_STREAMS"))
         width = self._outputs[1].get_partial_shape()[1]
         self._info = RuntimeInfo(
             name="openvino",
@@ -112,13 +123,16 @@ class OpenVinoRuntime:
             parallel=parallel,
             actions=width.get_length() if width.is_static else None,
             batch_invariant=batch_invariant,
-            concurrent_passes=threads,
+            # Attention sums in blocks that depend on the padded length, and on nothing else.
+            length_invariant=True,
+            concurrent_passes=streams,
             details={
                 "version": openvino.__version__,
                 "graph": str(graph),
                 "processor": core.get_property("CPU", "FULL_DEVICE_NAME"),
                 "computing": _NAMES.get(used, used),
-                "streams": self._compiled.get_property("NUM_STREAMS"),
+                "bfloat16": _has_bfloat16(core),
+                "streams": streams,
                 "threads": threads,
             },
         )
@@ -173,7 +187,7 @@ class OpenVinoRuntime:
 def _hint(core: Any, precision: str) -> str:
     """The precision to compute in."""
     wanted = _PRECISIONS.get(precision, "f32")
-    if wanted == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+    if wanted == "bf16" and not _has_bfloat16(core):
         warnings.warn(
             "this processor does not compute in bfloat16, so the bf16 graph is computed in "
             "float32: as exact, and no faster than an export with --precision fp32",
@@ -182,6 +196,10 @@ def _hint(core: Any, precision: str) -> str:
         )
         return "f32"
     return wanted
+
+
+def _has_bfloat16(core: Any) -> bool:
+    return "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
 def _compile(core: Any, graph: Path, properties: Mapping[str, Any]) -> tuple[Any, Any]:

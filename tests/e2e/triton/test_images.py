@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -158,10 +159,12 @@ def test_the_clients_image_checks_the_servers_image(sdk: Built, in_image: Triton
 
 @pytest.mark.slow
 def test_the_packages_of_the_cuda_image_go_together(tmp_path: Path) -> None:
-    """Gigabytes. Without a GPU the doctor says so, and nothing else is wrong."""
+    """Nothing is missing but the driver's library, where there is none."""
     built = build(DOCKER / "cuda.Dockerfile", tmp_path)
     done = built.run("drut", "doctor", "--json")
+    shutil.rmtree(tmp_path)  # gigabytes
     told = json.loads(done.stdout)
     assert told["versions"]["onnxruntime-gpu"]
     assert {each["device"]: each["usable"] for each in told["devices"]}["cpu"]
-    assert [each["what"][:28] for each in told["problems"]] == ["no session runs on cuda:0: "]
+    wrong = [each["what"] for each in told["problems"]]
+    assert [each for each in wrong if "libcuda.so.1" not in each] == []

@@ -68,6 +68,14 @@ def test_cuda_is_not_tried_where_it_is_not_built_in() -> None:
 
 
 @pytest.mark.usefixtures("bundle")
+def test_openvino_is_tried_where_it_is_installed(installed: dict[str, str]) -> None:
+    installed["openvino"] = "2026.4"
+    found = examine(Machine(works=("cpu", "openvino")))
+    assert (found.devices[-1].device, found.devices[-1].usable) == ("openvino", True)
+    assert found.versions["openvino"] == "2026.4"
+
+
+@pytest.mark.usefixtures("bundle")
 def test_a_working_gpu_is_usable_and_tensorrt_is_left_alone(installed: dict[str, str]) -> None:
     installed["onnxruntime-gpu"] = installed.pop("onnxruntime")
     machine = Machine(TENSORRT, CUDA, CPU, works=("cpu", "cuda:0"))
@@ -202,6 +210,12 @@ def test_a_device_is_tried_with_a_real_session(repository: Path) -> None:
     assert check.usable is True
     assert "answers on cpu" in check.detail
     assert CPU in providers
+
+
+def test_openvino_is_tried_with_a_real_session_and_tells_of_bfloat16(repository: Path) -> None:
+    check, _ = try_device(repository / "starter" / "1", "openvino")
+    assert check.usable
+    assert "bfloat16" in check.detail
 
 
 def test_a_device_that_is_promised_but_not_there_is_not_usable(repository: Path) -> None:

@@ -7,6 +7,7 @@ from drut.batching import (
     DEFAULT_MAX_TOKENS,
     PassPolicy,
     collate,
+    plan_batches,
 )
 from drut.execution.policy import policy_for
 from drut.runtimes.base import RuntimeInfo
@@ -111,3 +112,9 @@ def test_added_rows_and_columns_are_padding_that_the_graph_accepts():
     assert batch.attention_mask.sum(axis=1).tolist() == [5, 9, 20, 20]
     assert not batch.marker_mask[:, 3].any()
     assert (batch.input_ids[0, 5:] == 3).all()
+
+
+def test_rows_of_one_length_share_a_pass_where_only_padding_matters() -> None:
+    policy = policy_for(info(batch_invariant=False, length_invariant=True), max_padding=1.0)
+    assert list(plan_batches([7, 9, 7, 8, 9], policy)) == [[0, 2], [3], [1, 4]]
+    assert not policy.fits(2, 7, 8)

@@ -20,6 +20,7 @@ from drut.runtimes.triton_options import TritonOptions
 from drut.tensors import Batch, Logits
 from drut_export import verify_bundle
 from drut_export.verify_cli import main
+from exports import export_once, shared_directory
 from golden_values import GOLDEN
 from tiny_checkpoint import TINY, copy_of_tiny
 from unit.export.reports import report
@@ -303,3 +304,14 @@ def test_what_does_not_fit_together_is_one_line(
     told = capsys.readouterr().err
     assert message in told
     assert told.count("\n") == 1
+
+
+def test_the_engine_of_the_export_verifies_again(tmp_path_factory: pytest.TempPathFactory) -> None:
+    checkpoint = GOLDEN / "tiny-checkpoint"
+    made = export_once(checkpoint, shared_directory(tmp_path_factory), "bf16")
+    assert main([str(made.directory), "--source", str(checkpoint)]) == 0
+    if made.manifest["verified_with"]["name"] == "onnxruntime":
+        return  # this processor has no bfloat16, so nothing else was asked for
+    done = without("openvino", "verify", str(made.directory), "--source", str(checkpoint))
+    assert done.returncode == 1
+    assert "verified with openvino, computing in bf16; that does not run here" in done.stderr

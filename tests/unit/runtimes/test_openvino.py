@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import openvino
+import psutil
 import pytest
 
 from drut.batching import collate
@@ -69,10 +70,37 @@ def test_the_facts_of_a_runtime(graph: Path):
     info = made.info
     assert (info.name, info.device, info.requested_device) == ("openvino", "cpu", "cpu")
     assert (info.precision, info.parallel, info.actions) == ("fp32", False, 2)
-    assert (info.batch_invariant, info.concurrent_passes) == (False, 2)
+    assert (info.batch_invariant, info.length_invariant, info.concurrent_passes) == (False, True, 1)
     assert info.details["graph"] == str(graph)
     assert info.details["threads"] == 2
     assert info.details["computing"] == "fp32"
+
+
+def test_streams_are_passes_side_by_side_with_threads_of_their_own(graph: Path):
+    made = OpenVinoRuntime(graph, OpenVinoOptions("cpu", threads=1, streams=2))
+    assert made.info.concurrent_passes == 2
+    assert (made.info.details["threads"], made.info.details["streams"]) == (1, 2)
+    batches = [batch_of(3 + index % 7, seed=index) for index in range(20)]
+    with ThreadPoolExecutor(4) as pool:
+        for batch, logits in zip(batches, pool.map(made.forward, batches), strict=True):
+            np.testing.assert_array_equal(logits.options, expected_logits(batch))
+
+
+def test_int8_is_refused_when_it_is_opened(graph: Path):
+    with pytest.raises(RuntimeUnavailableError, match=r"int8 .* runtime='onnxruntime'"):
+        OpenVinoRuntime(graph, ONE_THREAD, precision="int8")
+
+
+def test_requests_are_as_many_as_passes_at_the_same_time_and_memory_stays(graph: Path):
+    made = OpenVinoRuntime(graph, ONE_THREAD)
+    for length in range(2, 200):
+        made.forward(batch_of(length))
+    assert made._idle.qsize() == 1
+    process = psutil.Process()
+    before = process.memory_info().rss
+    for length in range(200, 600):
+        made.forward(batch_of(length))
+    assert process.memory_info().rss - before < 64 << 20
 
 
 def test_a_parallel_graph_is_known_by_its_inputs(tmp_path: Path):
