@@ -4,6 +4,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,7 +107,10 @@ class OpenVinoRuntime:
             "ENABLE_CPU_PINNING": False,  # pinned threads of several agents share one core
             **options.properties,
         }
-        model, self._compiled = _compile(core, graph, properties)
+        # Compiling gives its thread a signal stack, which goes with the model: two models that end
+        # in another order than they came leave a stale one, and the next signal is a crash.
+        with ThreadPoolExecutor(1) as short_lived:
+            model, self._compiled = short_lived.submit(_compile, core, graph, properties).result()
         parallel = check_ports(graph, _ports(model.inputs), _ports(model.outputs))
         self._outputs = [self._compiled.output(spec.name) for spec in OUTPUTS]
         self._idle: SimpleQueue[Any] = SimpleQueue()  # requests that nobody uses

@@ -236,6 +236,25 @@ def test_bf16_is_computed_in_float32_where_the_processor_cannot_and_says_so(
     assert made.info.details["computing"] == "fp32"
 
 
+def test_signals_are_handled_after_models_that_ended_in_any_order(graph: Path):
+    code = """
+import gc, signal, sys
+from pathlib import Path
+from drut.runtimes.openvino import OpenVinoOptions, OpenVinoRuntime
+
+made = [OpenVinoRuntime(Path(sys.argv[1]), OpenVinoOptions(threads=1)) for _ in range(4)]
+for place in (0, 2, 0, 0):
+    del made[place]
+    gc.collect()
+signal.signal(signal.SIGTERM, lambda *_: print("told to end"))
+signal.raise_signal(signal.SIGTERM)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, graph], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "told to end\n"), done.stderr
+
+
 def test_importing_it_leaves_nothing_in_the_home_directory(tmp_path: Path):
     code = "import drut.runtimes.openvino, sys; assert 'openvino_telemetry' not in sys.modules"
     env = {**os.environ, "HOME": str(tmp_path)}
