@@ -134,6 +134,14 @@ def test_a_full_queue_refuses_at_once_and_answers_the_others(
     assert time.monotonic() - start < 8
 
 
+def is_answered(runtime: TritonRuntime) -> bool:
+    try:
+        runtime.forward(some_batch(1, 99))
+    except OverloadedError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize(
     ("protocol", "name"), [("http", "bounded"), ("grpc", "bounded"), ("grpc", "wide")]
 )
@@ -157,7 +165,8 @@ def test_what_waits_in_the_servers_queue_is_dropped_when_its_caller_gives_up(
     with ThreadPoolExecutor(8) as pool:
         outcomes = Counter(pool.map(ask, range(8)))
     behave(model)
-    runtime.forward(some_batch(1, 99))  # behind everything that is still in the queue
+    # Behind everything that is still in the queue, which stays full until the pass in flight ends.
+    wait_until(lambda: is_answered(runtime))
     runtime.close()
     assert outcomes["answered"] == 0
     # One was running when its caller gave up, and a queue without bounds had formed two passes in

@@ -50,6 +50,7 @@ def test_a_bundle_is_complete(name: str, exported: Callable[[str], Bundle]) -> N
         "VERIFICATION.md",
         "manifest.json",
         "model.onnx",
+        *(["model.onnx.data"] if name == "tiny-checkpoint-128" else []),  # the one above 4 MB
         "rl_agent_config.json",
         "tokenizer/tokenizer.json",
         "tokenizer/tokenizer_config.json",
