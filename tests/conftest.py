@@ -1,17 +1,13 @@
 """Fixtures that several folders of tests share."""
 
-import warnings
 from collections.abc import Callable
 
 import pytest
 
 import drut
-from conformance.recording import RecordingRuntime
-from drut.batching import PassPolicy
+from conformance.recording import RecordingRuntime, recorded_agent
 from drut.checkpoint.bundle import Bundle
 from drut.checkpoint.opened import Checkpoint, open_bundle, open_checkpoint
-from drut.execution.direct import DirectRunner
-from drut.execution.passes import PassRunner
 from drut.runtimes.base import Runtime
 from drut.runtimes.opening import RuntimeOptions, open_runtime
 from exports import CHECKPOINTS, exported
@@ -27,20 +23,7 @@ def golden_agent(
     request: pytest.FixtureRequest, exported: Callable[[str], Bundle]
 ) -> dict[str, tuple[drut.Agent, RecordingRuntime]]:
     """An agent per golden checkpoint, on each runtime, that remembers what the model saw."""
-    agents = {}
-    for name in CHECKPOINTS:
-        checkpoint, runtime = _open(request.param, name, exported)
-        recording = RecordingRuntime(runtime)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # golden temperatures are clamped
-            agent = drut.Agent(checkpoint, runtime=recording)
-            # One pass per chunk and every row in it, as upstream: its batches are compared.
-            whole = PassRunner(
-                recording, PassPolicy(max_tokens=1 << 40), pad_id=checkpoint.tokenizer.pad_id
-            )
-            agent._pipeline.runner = DirectRunner(whole)
-        agents[name] = (agent, recording)
-    return agents
+    return {name: recorded_agent(*_open(request.param, name, exported)) for name in CHECKPOINTS}
 
 
 def _open(kind: str, name: str, exported: Callable[[str], Bundle]) -> tuple[Checkpoint, Runtime]:

@@ -6,7 +6,7 @@
 >>> agent.predict("I was charged twice, please refund me", questions)
 """
 
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from drut import errors
@@ -72,6 +72,9 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
+        # Imported here: it brings parsers of mail and archives.
+        from importlib import metadata
+
         try:
             return metadata.version("drut")
         except metadata.PackageNotFoundError:  # a source tree that was never installed

@@ -4,7 +4,6 @@ Like `drut.deadlines`, and for the same places: a queue lets go of the rows of a
 cancelled. What runs at that moment is not interrupted.
 """
 
-from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -48,6 +47,9 @@ class Cancellation:
     def deliver(self) -> None:
         """Raise `asyncio.CancelledError` if the call was cancelled and does not know it yet."""
         if self.take():
+            # Imported here: who is never cancelled needs no event loop, nor the memory of one.
+            from asyncio import CancelledError
+
             raise CancelledError("the call was cancelled")
 
     @contextmanager

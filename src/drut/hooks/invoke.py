@@ -1,7 +1,7 @@
 """How one hook method runs: inline, under a time limit, or as a coroutine."""
 
-import asyncio
 import inspect
+import sys
 import time
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future, wait
@@ -9,15 +9,19 @@ from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from dataclasses import dataclass
 from threading import Lock, Thread
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from drut.cancelling import Cancellation, current_cancellation
 from drut.errors import HookTimeoutError
 from drut.hooks.context import PredictContext
 
+if TYPE_CHECKING:
+    # Imported where a coroutine runs: asyncio brings sockets and TLS, 5 MiB that plain calls save.
+    import asyncio
+
 HookMethod = Callable[[PredictContext], Awaitable[None] | None]
 
-CALLERS_LOOP: Final[ContextVar[asyncio.AbstractEventLoop | None]] = ContextVar(
+CALLERS_LOOP: Final[ContextVar["asyncio.AbstractEventLoop | None"]] = ContextVar(
     "drut_callers_loop", default=None
 )
 """The loop that waits for the current call, if one does: coroutine hooks run there."""
@@ -198,6 +202,8 @@ def _finish(awaitable: Awaitable[None], ctx: PredictContext, variables: Context)
         _finish_on(loop, awaitable, variables, cancellation or Cancellation())
         return
 
+    import asyncio
+
     async def finish() -> None:
         await awaitable
 
@@ -207,12 +213,14 @@ def _finish(awaitable: Awaitable[None], ctx: PredictContext, variables: Context)
 
 
 def _finish_on(
-    loop: asyncio.AbstractEventLoop,
+    loop: "asyncio.AbstractEventLoop",
     awaitable: Awaitable[None],
     variables: Context,
     cancellation: Cancellation,
 ) -> None:
     """Run a hook on the loop of who made the call; cancel it where the call is cancelled."""
+    import asyncio
+
     ended: Future[None] = Future()
     tasks: list[asyncio.Task[None]] = []
 
@@ -244,6 +252,10 @@ async def _report(awaitable: Awaitable[None], ended: "Future[None]") -> None:
 
 
 def _loop_is_running() -> bool:
+    if "asyncio" not in sys.modules:
+        return False
+    import asyncio
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:

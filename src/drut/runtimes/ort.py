@@ -5,7 +5,6 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -197,6 +196,8 @@ class OrtRuntime:
 
 def conflicting_packages() -> list[str]:
     """Installed distributions that all own the `onnxruntime` folder; more than one is a fault."""
+    from importlib import metadata
+
     names = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino")
     found = []
     for name in names:
