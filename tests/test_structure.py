@@ -60,6 +60,16 @@ def test_import_is_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_a_plain_agent_loads_no_network_and_no_event_loop() -> None:
+    unused = ("asyncio", "ssl", "email", "importlib.metadata", "huggingface_hub", "tritonclient")
+    code = (
+        "import sys, drut.loading, drut.runtimes.ort\n"
+        f"print([m for m in {unused!r} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_serving_never_imports_torch_or_transformers() -> None:
     code = (
         "import sys, drut, drut.loading, drut.runtimes.ort, drut.cli.main\n"

@@ -1,28 +1,32 @@
 """Answer questions about every line of a large JSON Lines file, with Ray Data and actors.
 
     python examples/ray/answer_file.py INPUT.jsonl OUTPUT --questions QUESTIONS.json
-        [--bundle starter] [--actors 2] [--threads 1] [--lines 512] [--address auto]
+        [--bundle starter] [--version N] [--actors 2] [--threads 1] [--lines 512] [--address auto]
 
 Each actor opens the bundle once. A line of the input is {"id": ..., "state": ...}; a line of the
 output is {"id": ..., "line": ..., "answers": ...}, or "error" instead of answers where the line
-cannot be answered. A killed actor is started again by Ray and its part answered again; after a
-killed driver the same command goes on with the parts that are missing.
+cannot be answered. A killed actor is started again by Ray and its part answered again; a part that
+has ended four workers ends the run. After that, as after a killed driver, the same command goes on
+with the parts that are missing.
 
 Needs `pip install 'drut[cpu]' 'ray[data]'`. On a cluster the input and OUTPUT have to be on a file
 system that all nodes share, and `--address auto` joins it.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-
-import ray
+from drut.checkpoint.bundle import read_version
+from drut.errors import DrutError, InvalidRequestError
+from drut.loading import find_version
+from drut.questions import parse_questions
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -32,13 +36,11 @@ import parts
 class Answerer:
     """Lives in an actor, with one Agent."""
 
-    def __init__(
-        self, source: str, output: str, questions: dict, bundle: str, threads: int
-    ) -> None:
+    def __init__(self, source: str, output: str, questions: dict[str, Any], **options: Any) -> None:
         import drut
 
         self.source, self.output, self.questions = Path(source), Path(output), questions
-        self.agent = drut.load(bundle, device="cpu", threads=threads, concurrent_passes=1)
+        self.agent = drut.load(device="cpu", concurrent_passes=1, **options)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         rows = [
@@ -46,6 +48,7 @@ class Answerer:
         ]
         for row in rows:
             part = parts.Part(**{name: int(value) for name, value in row.items()})
+            parts.begin(self.output, part)
             answers = list(self.answer(part))
             parts.write(self.output, part, answers)
         return {"lines": batch["lines"]}
@@ -60,8 +63,6 @@ class Answerer:
             yield {**told, **({"error": each["error"]} if "error" in each else next(results))}
 
     def predict(self, states: Sequence[Any]) -> list[dict[str, Any]]:
-        from drut.errors import InvalidRequestError
-
         try:
             results = self.agent.predict_batch(states, self.questions)
         except InvalidRequestError as exc:
@@ -82,29 +83,63 @@ class Answerer:
         return value if "error" not in value else {"id": value.get("id"), "state": value["state"]}
 
 
-def run(given: argparse.Namespace) -> int:
-    """Answer what is missing; returns how many lines that were."""
+def plan(given: argparse.Namespace) -> tuple[list[dict[str, int]], dict[str, Any]]:
+    """Parts that are missing, and the arguments of every Answerer."""
     source, output = given.source.resolve(), given.output.resolve()
     questions = json.loads(given.questions.read_text(encoding="utf-8"))
-    parts.open_plan(output, source, questions=questions, bundle=given.bundle, lines=given.lines)
-    missing = parts.unfinished(output, parts.split(source, given.lines))
+    parse_questions(questions)
+    bundle = find_version(given.bundle, version=given.version)
+    parts.open_plan(
+        output,
+        source,
+        questions=questions,
+        bundle=given.bundle,
+        manifest_sha256=hashlib.sha256((bundle / "manifest.json").read_bytes()).hexdigest(),
+        lines=given.lines,
+    )
+    return parts.unfinished(output, parts.split(source, given.lines)), {
+        "source": str(source),
+        "output": str(output),
+        "questions": questions,
+        "model_id_or_path": given.bundle,
+        # An actor that is started later does not open a version exported meanwhile.
+        "version": read_version(bundle).version,
+        "threads": given.threads,
+    }
+
+
+def start(address: str | None) -> ModuleType:
+    """Ray, connected to the cluster at the address, or of this machine alone."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if address is None:
+        # Ray listens at every interface of a machine that might become part of a cluster.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    import ray
+
+    ray.init(address=address, include_dashboard=False, log_to_driver=False)
+    return ray
+
+
+def run(given: argparse.Namespace) -> int:
+    """Answer what is missing; returns how many lines that were."""
+    missing, arguments = plan(given)
     if not missing:
         return 0
-    ray.init(
-        address=given.address,
-        include_dashboard=False,
-        log_to_driver=False,
-        **({} if given.address else {"_node_ip_address": "127.0.0.1"}),
-    )
-    ray.data.DataContext.get_current().enable_progress_bars = False
+    ray = start(given.address)
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.max_consecutive_actor_init_deaths = parts.WORKERS - 1
+    ray.cloudpickle.register_pickle_by_value(parts)  # other nodes do not have this file
     answered = ray.data.from_items(missing, override_num_blocks=len(missing)).map_batches(
         Answerer,
-        fn_constructor_args=(str(source), str(output), questions, given.bundle, given.threads),
+        fn_constructor_kwargs=arguments,
         batch_size=1,
         compute=ray.data.ActorPoolStrategy(size=given.actors),
         num_cpus=given.threads,
     )
-    return sum(int(row["lines"]) for row in answered.iter_rows())
+    lines = sum(int(row["lines"]) for row in answered.iter_rows())
+    parts.sweep(Path(arguments["output"]))
+    return lines
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -115,6 +150,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("output", type=Path, metavar="OUTPUT")
     add("--questions", type=Path, required=True, help="JSON file, as for drut predict")
     add("--bundle", default="starter", help="name or directory; every node needs it")
+    add("--version", type=int, help="of the bundle; default: the highest")
     add("--actors", type=int, default=2)
     add("--threads", type=int, default=1, help="processors of an actor")
     add("--lines", type=int, default=512, help="of a part: what a killed worker loses at most")
@@ -125,5 +161,5 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 if __name__ == "__main__":
     try:
         print(f"{run(parse())} lines answered")
-    except (OSError, ValueError) as exc:
+    except (OSError, ValueError, DrutError) as exc:
         sys.exit(f"answer_file: {exc}")

@@ -10,8 +10,11 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from secrets import token_hex
 
 PLAN = "plan.json"
+WORKERS = 4
+"""That may end at one part, in a run."""
 
 
 class PlanError(ValueError):
@@ -56,15 +59,32 @@ def read(source: Path, part: Part) -> list[bytes]:
         return [file.readline() for _ in range(part.lines)]
 
 
+def begin(directory: Path, part: Part) -> None:
+    """Note that a worker begins with a part.
+
+    Raises:
+        RuntimeError: too many have begun with it in this run, and none of them came to its end.
+    """
+    begun = len(list(directory.glob(f".{part.name}.begun-*")))
+    if begun >= WORKERS:
+        raise RuntimeError(
+            f"{begun} workers have ended at lines {part.line} to {part.line + part.lines - 1}; "
+            "look for what is special about them, or for too little memory"
+        )
+    (directory / f".{part.name}.begun-{token_hex(8)}").touch()
+
+
 def write(directory: Path, part: Part, answers: Iterable[object]) -> None:
     """Write a part's output in one step: whoever sees the file sees all of it."""
-    beside = directory / f".{part.name}.{os.getpid()}"
+    beside = directory / f".{part.name}.{token_hex(8)}"
     with beside.open("w", encoding="utf-8") as file:
         for answer in answers:
             file.write(json.dumps(answer, ensure_ascii=False) + "\n")
         file.flush()
         os.fsync(file.fileno())
     beside.replace(directory / part.name)
+    for note in directory.glob(f".{part.name}.begun-*"):
+        note.unlink(missing_ok=True)
 
 
 def open_plan(directory: Path, source: Path, **facts: object) -> None:
@@ -92,11 +112,16 @@ def open_plan(directory: Path, source: Path, **facts: object) -> None:
                 "remove it"
             )
     else:
-        beside = directory / f".{PLAN}.{os.getpid()}"
+        beside = directory / f".{PLAN}.{token_hex(8)}"
         beside.write_text(json.dumps(wanted, indent=1), encoding="utf-8")
         beside.replace(path)
+    sweep(directory)
+
+
+def sweep(directory: Path) -> None:
+    """Remove what killed workers left; only while no other run writes to the directory."""
     for leftover in directory.glob(".part-*"):
-        leftover.unlink(missing_ok=True)  # of runs that were killed
+        leftover.unlink(missing_ok=True)
 
 
 def unfinished(directory: Path, parts: Iterable[Part]) -> list[dict[str, int]]:

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from drut.errors import ExportError
+from drut_export.heads_in_place import take_heads_in_place
 from drut_export.quantise_weights import (
     COLUMNS,
     LEVELS,
@@ -31,6 +32,9 @@ LEAST_SCALE: Final = 1e-10
 """Keeps a token of nothing but zeros from being divided by zero."""
 
 CENTRE: Final = 128
+BLOCKS_SINCE: Final = 21
+"""Opset from which an axis may be divided into blocks with a scale each: here one a token."""
+
 LEAST_VALUES: Final[Mapping[str, float]] = {"Gelu": -0.17003, "Relu": 0.0}
 """Activation functions whose least value is known: their levels all lie above it."""
 
@@ -104,6 +108,7 @@ def compute_in_int8(model: ir.Model, probe: Probe) -> tuple[str, ...]:
             "no matrix product of this checkpoint can be computed in int8 without moving its "
             "answers too far; export with precision int8-weights or fp32"
         )
+    take_heads_in_place(model)
     rewrite(model, left_out)
     return (*float_products(model), *(name for name in tables if name in left_out))
 
@@ -229,28 +234,63 @@ def _levels(
     form: tuple[int, int, int],
     nodes: list[ir.Node],
 ) -> _Levels:
-    """Append what maps each token's values to uint8 levels with a scale of its own.
-
-    Tokens become rows of a matrix for that, since one axis at most may have scales.
-    """
+    """Append what maps each token's values to uint8 levels with a scale of its own."""
     channels, steps, centre = form
     last = constant(graph, "last_axis", np.asarray([-1], np.int64))
-    rows = constant(graph, f"rows_of_{channels}", np.asarray([-1, channels], np.int64))
     largest = ir.node("ReduceMax", [size, last], {"keepdims": 1})
     step = ir.node("Mul", [largest.outputs[0], _scalar(graph, 1 / steps)])
     scales = ir.node("Max", [step.outputs[0], _scalar(graph, LEAST_SCALE)])
-    matrix = ir.node("Reshape", [value, rows])
-    flat = ir.node("Reshape", [scales.outputs[0], last])
-    count = ir.node("Shape", [flat.outputs[0]])
+    nodes += [largest, step, scales]
     zero = constant(graph, f"level_{centre}", np.asarray(centre, np.uint8))
-    zeros = ir.node("Expand", [zero, count.outputs[0]])
-    levels = ir.node(
-        "QuantizeLinear", [matrix.outputs[0], flat.outputs[0], zeros.outputs[0]], {"axis": 0}
-    )
+    append = _blocks if graph.opset_imports.get("", 0) >= BLOCKS_SINCE else _rows
+    levels = append(graph, value, (scales.outputs[0], zero), channels, nodes)
+    return _Levels(levels, scales.outputs[0], zero, np.ones(channels), nodes=nodes)
+
+
+def _blocks(
+    graph: ir.Graph,
+    value: ir.Value,
+    grid: tuple[ir.Value, ir.Value],
+    channels: int,
+    nodes: list[ir.Node],
+) -> ir.Value:
+    """Levels of a value whose last axis is one block."""
+    scales, zero = grid
+    zeros = _spread(zero, scales, nodes)
+    block = {"axis": -1, "block_size": channels}
+    levels = ir.node("QuantizeLinear", [value, scales, zeros], block)
+    nodes.append(levels)
+    return levels.outputs[0]
+
+
+def _rows(
+    graph: ir.Graph,
+    value: ir.Value,
+    grid: tuple[ir.Value, ir.Value],
+    channels: int,
+    nodes: list[ir.Node],
+) -> ir.Value:
+    """The same without blocks: tokens become rows of a matrix, one scale a row."""
+    scales, zero = grid
+    last = constant(graph, "last_axis", np.asarray([-1], np.int64))
+    rows = constant(graph, f"rows_of_{channels}", np.asarray([-1, channels], np.int64))
+    matrix = ir.node("Reshape", [value, rows])
+    flat = ir.node("Reshape", [scales, last])
+    nodes += [matrix, flat]
+    zeros = _spread(zero, flat.outputs[0], nodes)
+    levels = ir.node("QuantizeLinear", [matrix.outputs[0], flat.outputs[0], zeros], {"axis": 0})
     shape = ir.node("Shape", [value])
     shaped = ir.node("Reshape", [levels.outputs[0], shape.outputs[0]])
-    nodes += [largest, step, scales, matrix, flat, count, zeros, levels, shape, shaped]
-    return _Levels(shaped.outputs[0], scales.outputs[0], zero, np.ones(channels), nodes=nodes)
+    nodes += [levels, shape, shaped]
+    return shaped.outputs[0]
+
+
+def _spread(zero: ir.Value, scales: ir.Value, nodes: list[ir.Node]) -> ir.Value:
+    """The zero level in the shape of the scales."""
+    shape = ir.node("Shape", [scales])
+    zeros = ir.node("Expand", [zero, shape.outputs[0]])
+    nodes += [shape, zeros]
+    return zeros.outputs[0]
 
 
 def _replace(graph: ir.Graph, each: Linear, levels: _Levels) -> None:
@@ -268,12 +308,27 @@ def _replace(graph: ir.Graph, each: Linear, levels: _Levels) -> None:
     if levels.shift:
         # What the shift added to every product is the same for all tokens.
         added = levels.shift * (values.astype(np.float64) * scales).sum(axis=0)
-        surplus = constant(graph, f"{each.name}.surplus", added.astype(np.float32))
-        nodes.append(ir.node("Sub", [scaled.outputs[0], surplus]))
+        if not _taken_from_bias(graph, each, added):
+            surplus = constant(graph, f"{each.name}.surplus", added.astype(np.float32))
+            nodes.append(ir.node("Sub", [scaled.outputs[0], surplus]))
     graph.insert_before(each.node, nodes)
     for user, index in list(each.node.outputs[0].uses()):
         user.replace_input_with(index, nodes[-1].outputs[0])
     graph.remove(each.node, safe=True)
+
+
+def _taken_from_bias(graph: ir.Graph, each: Linear, added: NDArray[np.float64]) -> bool:
+    """Take a constant out of the bias behind a product; whether there is one."""
+    uses = list(each.node.outputs[0].uses())
+    if len(uses) != 1 or uses[0][0].op_type != "Add":
+        return False
+    add, index = uses[0]
+    bias = add.inputs[1 - index]
+    if bias is None or bias.const_value is None:
+        return False
+    array = (bias.const_value.numpy().astype(np.float64) - added).astype(np.float32)
+    add.replace_input_with(1 - index, constant(graph, f"{each.name}.bias", array))
+    return True
 
 
 def _scalar(graph: ir.Graph, value: float) -> ir.Value:

@@ -19,6 +19,7 @@ PLAIN = {"str": str, "int": int, "bool": bool, "float": (int, float), "object": 
 KINDS = {
     "InferenceService": ("serving.kserve.io/v1beta1", "V1beta1InferenceService"),
     "ServingRuntime": ("serving.kserve.io/v1alpha1", "V1alpha1ServingRuntime"),
+    "HorizontalPodAutoscaler": ("autoscaling/v2", "V2HorizontalPodAutoscaler"),
 }
 
 

@@ -21,14 +21,14 @@ def check(path: Path) -> "subprocess.CompletedProcess[str]":
 def test_every_key_is_one_that_kserve_knows() -> None:
     done = check(MANIFESTS)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "2 manifests, 0 faults\n"
+    assert done.stdout == "3 manifests, 0 faults\n"
 
 
 @pytest.mark.parametrize(
     ("right", "wrong", "fault"),
     [
         ("storageUri:", "storageUrl:", "no 'storageUrl'"),
-        ("minReplicas: 2", 'minReplicas: "2"', "has to be int"),
+        ("    minReplicas: 2", '    minReplicas: "2"', "has to be int"),
         ("modelFormat:", "modelFormats:", "must not be `None`"),
     ],
 )

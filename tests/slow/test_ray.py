@@ -1,15 +1,17 @@
 """examples/ray on one node, for real: workers and drivers are killed, and every line is there.
 
-Needs `make ray-env`. Prints states per second beside one Agent in one process.
+Needs `make ray-env`. Prints states per second, beside one Agent in one process.
 """
 
 import json
 import os
 import random
 import signal
+import statistics
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venvs" / "ray" / "bin" / "python"
 QUESTIONS = {"churn": {"type": "noul", "instructions": "Is the customer likely to cancel?"}}
 LINES = 2000
+TURNS = 3
 
 
 @pytest.fixture(scope="module")
@@ -49,17 +52,17 @@ def expected(given: tuple[Path, Path]) -> list[dict[str, Any]]:
     states = {n: json.loads(text).get("state") for n, text in enumerate(lines) if n != 17}
     asked = [number for number, state in states.items() if state is not None]
     with drut.load("starter", device="cpu") as agent:
-        began = time.monotonic()
         results = agent.predict_batch([states[number] for number in asked], QUESTIONS)
-        print(f"\none Agent: {len(asked) / (time.monotonic() - began):.0f} states/s")
     return [
         {"line": number, **result["answers"]} for number, result in zip(asked, results, strict=True)
     ]
 
 
-def start(given: tuple[Path, Path], out: Path, actors: int = 2) -> "subprocess.Popen[str]":
+def start(
+    given: tuple[Path, Path], out: Path, *, actors: int = 2, lines: int = 50
+) -> "subprocess.Popen[str]":
     script = ROOT / "examples" / "ray" / "answer_file.py"
-    options = [given[0], out, f"--questions={given[1]}", "--lines=50", f"--actors={actors}"]
+    options = [given[0], out, f"--questions={given[1]}", f"--lines={lines}", f"--actors={actors}"]
     return subprocess.Popen(
         [PYTHON, script, *options],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -117,19 +120,62 @@ def ray_processes(name: str = "") -> list[psutil.Process]:
 
 
 @pytest.mark.usefixtures("nothing_left")
-@pytest.mark.parametrize("actors", [1, 2])
-def test_every_line_is_answered_once(
-    given: tuple[Path, Path], expected: list[dict[str, Any]], tmp_path: Path, actors: int
+def test_every_line_is_answered_once_and_nobody_outside_can_connect(
+    given: tuple[Path, Path], expected: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    process = start(given, tmp_path / "out", actors)
-    wait_for_parts(tmp_path / "out", 1, process)
-    began, first = time.monotonic(), len(answered(tmp_path / "out"))
+    process = start(given, tmp_path / "out")
+    wait_for_parts(tmp_path / "out", 2, process)
+    assert {*listening()} == {"127.0.0.1"}
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
-    rate = (LINES - first) / (time.monotonic() - began)
-    print(f"\n{actors} actors of one thread: {rate:.0f} states/s, the start of Ray left out")
+    assert "Deprecat" not in err
     assert out.strip() == f"{LINES} lines answered"
     check(tmp_path / "out", expected)
+
+
+def listening() -> list[str]:
+    """Addresses that processes of Ray listen at."""
+    return [
+        each.laddr.ip.removeprefix("::ffff:")
+        for process in ray_processes()
+        for each in process.net_connections("tcp")
+        if each.status == psutil.CONN_LISTEN
+    ]
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_what_ray_costs(given: tuple[Path, Path], tmp_path: Path) -> None:
+    """Not a bound: prints medians of one Agent and of actors, asked in turns."""
+    rates: dict[str, list[float]] = {}
+    for turn in range(TURNS):
+        for actors in (1, 2):
+            out = tmp_path / f"{turn}-{actors}"
+            process = start(given, out, actors=actors, lines=100)
+            process.communicate(timeout=600)
+            assert process.returncode == 0
+            rates.setdefault(f"{actors} actors of one thread", []).append(rate_of_files(out))
+        states = [each["state"] for each in map(json.loads, good_lines(given[0]))]
+        for threads in (1, 2):
+            with drut.load("starter", device="cpu", threads=threads) as agent:
+                agent.predict(states[0], QUESTIONS)
+                began = time.monotonic()
+                agent.predict_batch(states, QUESTIONS)
+                rate = len(states) / (time.monotonic() - began)
+            rates.setdefault(f"one Agent of {threads} threads", []).append(rate)
+    print()
+    for name, found in sorted(rates.items()):
+        print(f"{name}: {statistics.median(found):.0f} states/s of {[round(x) for x in found]}")
+
+
+def good_lines(source: Path) -> list[str]:
+    lines = source.read_text().splitlines()
+    return lines[:17] + lines[18:-1]
+
+
+def rate_of_files(out: Path) -> float:
+    """States per second between the first and the last part's file, without starts and ends."""
+    times = sorted(path.stat().st_mtime_ns / 1e9 for path in out.glob("part-*"))
+    return (LINES - LINES / len(times)) / (times[-1] - times[0])
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -142,6 +188,28 @@ def test_a_killed_worker_loses_nothing(
         os.kill(ray_processes("MapWorker")[0].pid, signal.SIGKILL)
     _, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
+    check(tmp_path / "out", expected)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_part_that_kills_every_worker_ends_the_run_and_the_next_one_goes_on(
+    given: tuple[Path, Path], expected: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    process = start(given, tmp_path / "out", actors=1, lines=LINES // 2)
+    end = time.monotonic() + 240
+    while process.poll() is None:
+        assert time.monotonic() < end
+        if list((tmp_path / "out").glob(".part-*.begun-*")):
+            for each in ray_processes("submit"):
+                with suppress(psutil.NoSuchProcess):
+                    each.kill()
+        time.sleep(0.2)
+    _, err = process.communicate()
+    assert process.returncode != 0
+    assert f"workers have ended at lines 0 to {LINES // 2 - 1}" in err
+    again = start(given, tmp_path / "out", lines=LINES // 2)
+    _, err = again.communicate(timeout=300)
+    assert again.returncode == 0, err
     check(tmp_path / "out", expected)
 
 

@@ -35,6 +35,7 @@ from drut.runtimes.devices import (
     parse_device,
     providers_for,
 )
+from drut.runtimes.freed_memory import give_back_freed_memory
 from drut.runtimes.processor import saturates_int8
 from drut.runtimes.threads import usable_cpus
 from drut.tensors import OUTPUTS, Batch, Logits
@@ -98,6 +99,7 @@ class OrtRuntime:
         providers = _providers(device, options)
         _require_available(device, providers)
         self._session: Any = _open(graph, providers, _session_options(options, threads, precision))
+        give_back_freed_memory()
         self._pid = os.getpid()
         used = self._session.get_providers()
         effective = _effective_device(device, providers, used)

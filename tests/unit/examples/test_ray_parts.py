@@ -78,6 +78,26 @@ def test_a_part_written_twice_is_there_once(source: Path, tmp_path: Path) -> Non
     assert [path.read_text() for path in tmp_path.glob("part-*")] == ['"x"\n']
 
 
+def test_a_part_that_ends_one_worker_after_another_is_given_up(
+    source: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    parts.open_plan(out, source, lines=2)
+    made = list(parts.split(source, 2))
+    for _ in range(parts.WORKERS):
+        parts.begin(out, made[1])
+        parts.begin(out, made[0])
+        parts.write(out, made[0], [])
+    with pytest.raises(RuntimeError, match="4 workers have ended at lines 2 to 3"):
+        parts.begin(out, made[1])
+    parts.open_plan(out, source, lines=2)  # another run
+    parts.begin(out, made[1])
+    parts.write(out, made[1], [])
+    assert sorted(path.name for path in out.iterdir()) == [
+        "part-000000.jsonl", "part-000001.jsonl", "plan.json"
+    ]  # fmt: skip
+
+
 def test_a_part_that_fails_leaves_no_output(source: Path, tmp_path: Path) -> None:
     (made,) = parts.split(source, 9)
     with pytest.raises(TypeError):

