@@ -67,7 +67,7 @@ def profiled(bundle: Path) -> Counter[Shape]:
             options.enable_profiling = True
             options.profile_file_prefix = str(Path(directory) / "pass")
 
-        runtime, batch = _opened(bundle, profile)
+        runtime, batch = opened(bundle, profile)
         runtime.forward(batch)
         events = json.loads(Path(runtime.session.end_profiling()).read_text(encoding="utf-8"))
         runtime.close()
@@ -117,13 +117,15 @@ def _single(shape: Shape, kind: str) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=sets, ir_version=10)
 
 
-def _opened(bundle: Path, session_options: Any = None) -> tuple[OrtRuntime, Batch]:
-    """A runtime of one thread, and one row of `TOKENS` tokens."""
-    opened = open_by_name(bundle)
-    assert opened.bundle is not None
-    options = OrtOptions(device="cpu", threads=1, session_options=session_options)
-    batch = make_batch(TrialShape(1, TOKENS, 3), ModelFacts(opened.tokenizer.vocab_size))
-    return OrtRuntime(opened.bundle.graph, options), batch
+def opened(
+    bundle: Path, session_options: Any = None, *, threads: int = 1
+) -> tuple[OrtRuntime, Batch]:
+    """A runtime, and one row of `TOKENS` tokens."""
+    checkpoint = open_by_name(bundle)
+    assert checkpoint.bundle is not None
+    options = OrtOptions(device="cpu", threads=threads, session_options=session_options)
+    batch = make_batch(TrialShape(1, TOKENS, 3), ModelFacts(checkpoint.tokenizer.vocab_size))
+    return OrtRuntime(checkpoint.bundle.graph, options), batch
 
 
 def measure(prepared: Prepared, *, quick: bool) -> dict[str, Any]:
@@ -132,7 +134,7 @@ def measure(prepared: Prepared, *, quick: bool) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for precision, kinds in KINDS.items():
         say(f"floor: {prepared.name} {precision}")
-        runtime, batch = _opened(export(prepared, precision))
+        runtime, batch = opened(export(prepared, precision))
         calls = {shape: [product(shape, kind) for kind in kinds] for shape in shapes}
         found[precision] = _compare(
             shapes, calls, lambda run=runtime, row=batch: run.forward(row), 5 if quick else 25
