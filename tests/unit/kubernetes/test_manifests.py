@@ -190,6 +190,8 @@ def test_kserves_autoscaler_is_the_other_one_for_the_deployment_that_kserve_make
     service = service_of_kserve()
     target = {**own["scaleTargetRef"], "name": f"{service['metadata']['name']}-predictor"}
     assert given["spec"] == {**own, "scaleTargetRef": target}
+    # KServe takes an autoscaler of that name for its own, also where it is told to make none.
+    assert given["metadata"]["name"] != target["name"]
     assert service["metadata"]["annotations"]["serving.kserve.io/autoscalerClass"] == "external"
     for limit in ("minReplicas", "maxReplicas"):
         assert service["spec"]["predictor"][limit] == own[limit]
